@@ -1,0 +1,17 @@
+# Debian 12 packages only (scripts/install-packages.sh names them).
+find_package(PkgConfig REQUIRED)
+find_package(fmt REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(nlohmann_json REQUIRED)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(hwy_contrib REQUIRED IMPORTED_TARGET libhwy-contrib)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(openssl REQUIRED IMPORTED_TARGET libcrypto)
+# Debian's dnnl-config.cmake wants OpenCL's headers, which the CPU engine does not use.
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_path(DNNL_INCLUDE dnnl.hpp REQUIRED)
+add_library(dnnl IMPORTED INTERFACE)
+target_link_libraries(dnnl INTERFACE ${DNNL_LIBRARY})
+target_include_directories(dnnl INTERFACE ${DNNL_INCLUDE})
+find_path(CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
