@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cache/layout.h"
+
+namespace kv {
+
+/// What of one layer the cache arithmetic needs.
+struct LayerGeometry {
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t window = 0;  // tokens a sliding-window layer keeps; 0 = all
+};
+
+/// How one layer is stored.
+struct LayerFormat {
+  Format k = Format::kBf16;
+  Format v = Format::kBf16;
+};
+
+/// Bytes of a cache, every term apart. Codes and inline scales grow with the tokens, static scales
+/// do not.
+struct CacheBytes {
+  int64_t code_bytes = 0;
+  int64_t scale_bytes = 0;         // inline
+  int64_t static_scale_bytes = 0;  // outside the pages: F32, one or num_kv_heads per layer and side
+  int64_t total_bytes() const { return code_bytes + scale_bytes + static_scale_bytes; }
+};
+
+/// Bytes that `tokens` tokens of one sequence take: sum over layers of min(tokens, window) *
+/// num_kv_heads * (K bytes + V bytes + inline scales). Throws ValueError when the sizes differ, a
+/// number is negative or the sum leaves int64. The one formula that `plan`, the allocator and the
+/// report use.
+CacheBytes cache_bytes(const std::vector<LayerGeometry>& layers,
+                       const std::vector<LayerFormat>& formats, int64_t tokens);
+
+/// Bytes of one block (block_size tokens) over all layers, windows not applied: what the pool
+/// allocates.
+int64_t block_bytes(const std::vector<LayerGeometry>& layers,
+                    const std::vector<LayerFormat>& formats, int64_t block_size);
+
+/// Tokens that fit into `budget_bytes`, in whole blocks, the static scales taken off first; windows
+/// not applied.
+int64_t tokens_that_fit(const std::vector<LayerGeometry>& layers,
+                        const std::vector<LayerFormat>& formats, int64_t block_size,
+                        int64_t budget_bytes);
+
+}  // namespace kv

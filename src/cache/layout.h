@@ -1,0 +1,74 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace kv {
+
+/// What one side (K or V) of one layer stores, named by the bytes:
+///   kBf16              2 bytes a value
+///   kE4m3PerTensor     1 byte a value; one scale for the layer, outside the pages
+///   kE4m3PerHead       1 byte a value; one scale per KV head, outside the pages
+///   kE4m3PerTokenHead  1 byte a value; one F32 scale per token and KV head, inside the page
+enum class Format : uint8_t { kBf16, kE4m3PerTensor, kE4m3PerHead, kE4m3PerTokenHead };
+
+std::string_view name(Format format);
+inline bool is_fp8(Format format) { return format != Format::kBf16; }
+inline bool has_inline_scales(Format format) { return format == Format::kE4m3PerTokenHead; }
+
+/// Bytes of one stored value, without scales.
+inline int64_t value_bytes(Format format) { return is_fp8(format) ? 1 : 2; }
+
+/// Bytes that one token and KV head takes on one side: head_dim values and, where there is one, the
+/// inline scale.
+inline int64_t side_bytes(Format format, int64_t head_dim) {
+  return head_dim * value_bytes(format) + (has_inline_scales(format) ? 4 : 0);
+}
+
+enum class Side : uint8_t { kK = 0, kV = 1 };
+inline constexpr std::array<Side, 2> kSides = {Side::kK, Side::kV};
+inline std::string_view name(Side side) { return side == Side::kK ? "k" : "v"; }
+
+/// The order of bytes in a page (one block of one layer).
+///   kNhd  [slot][head][K | K scale | V | V scale]: vLLM's default since 0.26
+///   kHnd  [head][slot][K | K scale | V | V scale]: vLLM with VLLM_KV_CACHE_LAYOUT=HND
+///   kCpu  [head]{ K [dim][slot], K scales [slot], V [slot][dim], V scales [slot] }: keys lie along
+///   the slots, so that
+///         one vector load gives one dimension of many keys and the score loop needs no
+///         transposition
+enum class PageOrder : uint8_t { kNhd, kHnd, kCpu };
+
+/// Where one side's bytes lie in a page: byte(head, slot, d) = base + head * head_stride + slot *
+/// slot_stride + d * dim_stride; its inline scale (if the format has one) likewise. All in bytes.
+struct SideLayout {
+  Format format = Format::kBf16;
+  int64_t base = 0, head_stride = 0, slot_stride = 0, dim_stride = 0;
+  int64_t scale_base = 0, scale_head_stride = 0, scale_slot_stride = 0;
+
+  int64_t byte(int64_t head, int64_t slot, int64_t d) const {
+    return base + head * head_stride + slot * slot_stride + d * dim_stride;
+  }
+  int64_t scale_byte(int64_t head, int64_t slot) const {
+    return scale_base + head * scale_head_stride + slot * scale_slot_stride;
+  }
+};
+
+/// The bytes of one page: the only place that knows where a byte of a token lives.
+struct PageLayout {
+  int64_t num_kv_heads = 0, head_dim = 0, block_size = 0;
+  PageOrder order = PageOrder::kNhd;
+  int64_t page_bytes = 0;
+  std::array<SideLayout, 2> sides;
+
+  const SideLayout& side(Side s) const { return sides[static_cast<size_t>(s)]; }
+
+  /// Throws ValueError unless all sizes are positive and head_dim is a multiple of 4 (inline scales
+  /// stay 4-byte aligned, as in vLLM).
+  static PageLayout make(Format k, Format v, int64_t num_kv_heads, int64_t head_dim,
+                         int64_t block_size, PageOrder order);
+};
+
+}  // namespace kv
