@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kv {
+
+/// What a run writes down, one JSON object a line: everything a verdict rests on, so that it can be
+/// computed again. An arm is spelled as on the command line ("fp8_tensor/bf16=0"); a block is "E1",
+/// "E2", "E3" or "AA".
+///
+/// Record ids are unique within a run and stable between runs of the same configuration.
+
+/// One question under one arm.
+struct ExampleRecord {
+  std::string record_id;
+  std::string block, arm;
+  std::string example_id, document, task, bucket;
+  int64_t prompt_tokens = 0;  // attended to when the first answer token was predicted
+  double score = 0;           // [0, 1]
+  double chance = 0;          // score of a blind guess
+  bool valid = true;          // all logits finite, the answer ended by its stop rule
+  double answer_logprob =
+      0;  // mean nats per answer token, teacher-forced; 0 when there is no answer in tokens
+  std::string kernel;  // what ran, from the dispatcher
+};
+
+/// Logit metrics of one document under one arm against the control, in one bucket of positions:
+/// sums over n scored positions, so that means and clustered errors can be computed from them.
+struct LogitRecord {
+  std::string record_id;
+  std::string block, arm, document, bucket;
+  int64_t n = 0;
+  int64_t non_finite = 0;  // positions with a non-finite logit, left out of the sums
+  double kld = 0, nll_ctrl = 0, nll_cand = 0, same_top = 0, dp_squared = 0;
+  std::vector<float> kld_values;  // per position, for percentiles
+};
+
+/// Range health of one layer and side under one layout, from a control pass.
+struct RangeRecord {
+  std::string record_id;
+  int64_t layer = 0;
+  std::string side;    // "k", "v", or "kv" (block damage of both together)
+  std::string layout;  // "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"
+  double noise_mean = 0, noise_worst = 0;  // K: score noise in nats; V: value noise, relative
+  std::vector<double> noise_heads;         // per query head
+  double block_damage = 0;                 // relative to the residual
+  double sqnr_db = 0, centred_sqnr_db = 0;
+  double clip_frac = 0, zero_frac = 0;
+  double amax = 0;
+  int64_t tokens = 0, queries = 0;
+};
+
+/// Logit cost of one arm over the scan's prompts.
+struct ArmRecord {
+  std::string record_id;
+  std::string arm;
+  int64_t tokens = 0;
+  double nll = 0, kld = 0, kld_se = 0, same_top = 0;
+};
+
+/// One static calibration: where the scales came from.
+struct CalibrationRecord {
+  std::string record_id;
+  std::string scale_file, scale_file_sha256;
+  int64_t examples = 0, tokens = 0, max_tokens = 0;
+  std::vector<std::string> warnings;  // "layer 2 side k head 1: amax 0, scale 1"
+};
+
+/// Cache bytes of one arm at one length, as allocated and as planned.
+struct CapacityRecord {
+  std::string record_id;
+  std::string arm;
+  int64_t tokens = 0, bf16_bytes = 0, arm_bytes = 0, allocated_bytes = 0, planned_bytes = 0;
+  double gain() const {
+    return arm_bytes > 0 ? static_cast<double>(bf16_bytes) / static_cast<double>(arm_bytes) : 0;
+  }
+};
+
+/// Whether the engine that will serve runs a layout, from the table of targets or a probe.
+struct SupportRecord {
+  std::string record_id;
+  std::string layout;
+  std::string target;  // "vllm:flash_attn3"
+  bool supported = false;
+  std::string reason;
+};
+
+}  // namespace kv
