@@ -34,7 +34,10 @@ struct LogitRecord {
   int64_t n = 0;
   int64_t non_finite = 0;  // positions with a non-finite logit, left out of the sums
   double kld = 0, nll_ctrl = 0, nll_cand = 0, same_top = 0, dp_squared = 0;
-  std::vector<float> kld_values;  // per position, for percentiles
+  double dp = 0;                              // sum of q_y - p_y
+  double delta_nll_squared = 0;               // sum of (nll_cand - nll_ctrl)^2
+  double same_sampled = 0, self_sampled = 0;  // sums of sum_v p q and of sum_v p p
+  std::vector<float> kld_values;              // per position, for percentiles
 };
 
 /// Range health of one layer and side under one layout, from a control pass.
@@ -49,6 +52,9 @@ struct RangeRecord {
   double sqnr_db = 0, centred_sqnr_db = 0;
   double clip_frac = 0, zero_frac = 0;
   double amax = 0;
+  // Per KV head. A head's gap to its own scale (spread of heads) is its SQNR under fp8_head less
+  // the one here.
+  std::vector<double> sqnr_db_heads, clip_frac_heads, amax_heads;
   int64_t tokens = 0, queries = 0;
 };
 

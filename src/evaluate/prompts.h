@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "evaluate/example.h"
+
+namespace kv {
+
+class ChatTemplate;
+class Tokenizer;
+
+/// What turns a prompt into tokens. `chat_template` may be null: then `messages` are refused.
+struct PromptEncoder {
+  const Tokenizer* tokenizer = nullptr;
+  const ChatTemplate* chat_template = nullptr;
+};
+
+/// Reads the user's prompts: `path` ending in .txt is one raw prompt (id = the file's stem),
+/// anything else JSON Lines, one object a line:
+///
+///   id        string or integer; "line-N" when absent; unique in the file
+///   prompt    raw text, or
+///   messages  [{"role", "content"}, ...] through the chat template, or
+///   ids       token ids, taken as they are
+///   answer    one accepted answer, or
+///   answers   several
+///   check     exact | contains | regex | number | json_equal; contains when absent
+///
+/// Answers are strings; for `number` also JSON numbers, for `json_equal` any JSON value (a string
+/// is then a JSON text). Throws IoError, FormatError and ValueError naming file, line, field,
+/// expected and found: unknown or doubled keys, answers that their check cannot use, ids outside
+/// the vocabulary, prompts without tokens, a file without prompts.
+std::vector<Prompt> read_prompts(const std::filesystem::path& path, const PromptEncoder& encoder);
+
+/// The same from JSON Lines in memory; `file_name` is used in messages.
+std::vector<Prompt> parse_prompts(std::string_view json_lines, const std::string& file_name,
+                                  const PromptEncoder& encoder);
+
+}  // namespace kv

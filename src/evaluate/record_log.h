@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "evaluate/record.h"
+
+namespace kv {
+
+/// Version of the records' fields; a file with another one is refused.
+inline constexpr int64_t kRecordSchema = 1;
+
+/// All records of a run, by kind, in the order in which they were written.
+struct Records {
+  std::vector<ExampleRecord> examples;
+  std::vector<LogitRecord> logits;
+  std::vector<RangeRecord> ranges;
+  std::vector<ArmRecord> arms;
+  std::vector<CalibrationRecord> calibrations;
+  std::vector<CapacityRecord> capacities;
+  std::vector<SupportRecord> supports;
+};
+
+/// The records of a finished or interrupted run; the file is not touched. A last line without its
+/// newline was torn by a crash and does not count. Throws IoError, and FormatError naming file,
+/// line, field, expected and found for any other line that is not a record of this schema.
+Records read_records(const std::filesystem::path& path);
+
+/// The file that a run writes its records to: JSON Lines, one record a line with its kind and
+/// schema. Append-only; a record counts once its newline is on the disk, so a run that was killed
+/// at any byte continues from what it has.
+///
+/// NaN and infinities are written as the strings "nan", "inf" and "-inf".
+class RecordLog {
+ public:
+  /// Opens or creates the file, reads what is there and cuts off a torn last line. Holds an
+  /// exclusive lock while it lives: IoError when another process writes the same run. Otherwise
+  /// throws as read_records does.
+  explicit RecordLog(std::filesystem::path path);
+  ~RecordLog();
+  RecordLog(const RecordLog&) = delete;
+  RecordLog& operator=(const RecordLog&) = delete;
+
+  /// Writes one line and syncs it before it returns. Throws ValueError when the record's id is
+  /// empty or already there, IoError when the line cannot be written; then the file ends where it
+  /// ended before.
+  void append(const ExampleRecord& record);
+  void append(const LogitRecord& record);
+  void append(const RangeRecord& record);
+  void append(const ArmRecord& record);
+  void append(const CalibrationRecord& record);
+  void append(const CapacityRecord& record);
+  void append(const SupportRecord& record);
+
+  /// Whether a record with this id was read or appended.
+  bool has(std::string_view record_id) const;
+
+  const Records& records() const { return records_; }
+  const std::vector<ExampleRecord>& examples() const { return records_.examples; }
+  const std::vector<LogitRecord>& logits() const { return records_.logits; }
+  const std::vector<RangeRecord>& ranges() const { return records_.ranges; }
+  const std::vector<ArmRecord>& arms() const { return records_.arms; }
+  const std::vector<CalibrationRecord>& calibrations() const { return records_.calibrations; }
+  const std::vector<CapacityRecord>& capacities() const { return records_.capacities; }
+  const std::vector<SupportRecord>& supports() const { return records_.supports; }
+  const std::filesystem::path& path() const { return path_; }
+
+  /// Bytes of a torn last line that the constructor cut off.
+  int64_t bytes_cut() const { return bytes_cut_; }
+
+ private:
+  template <class Record>
+  void append_to(std::vector<Record>& records, const Record& record);
+  void write_line(const std::string& line);
+
+  std::filesystem::path path_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+  int64_t bytes_cut_ = 0;
+  Records records_;
+  std::unordered_set<std::string> ids_;
+};
+
+}  // namespace kv
