@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cache/kv_cache.h"
+
+namespace kv::cpu {
+
+/// Keys are read in tiles that start at multiples of this many positions, whatever the block size
+/// and the batch: so a query's additions happen in one order always.
+inline constexpr int64_t kKeysPerTile = 64;
+
+/// Attention of some query rows that share one KV head of one sequence.
+struct AttendRows {
+  const CacheView* cache = nullptr;
+  const int32_t* blocks = nullptr;  // the sequence's row of the block table
+  int64_t kv_head = 0;
+  int64_t num_rows = 0;
+  const float* q = nullptr;  // [num_rows, head_dim]
+  const int64_t* positions =
+      nullptr;         // [num_rows], ascending: a row sees the keys up to its position
+  int64_t window = 0;  // 0 = none
+  int64_t first_key = 0,
+          end_key = 0;       // the keys of this part; first_key a multiple of kKeysPerTile
+  float score_scale = 1;     // softmax scale times the static K scale
+  float value_scale = 1;     // static V scale
+  float soft_cap = 0;        // 0 = none
+  float* out = nullptr;      // [num_rows, head_dim]: sum of exp(score - largest) * V
+  float* largest = nullptr;  // [num_rows] largest score, -FLT_MAX when no key was seen
+  float* sum = nullptr;      // [num_rows] sum of exp(score - largest)
+};
+
+/// Scratch of one thread for rows of a given size; grows on demand.
+class AttendScratch {
+ public:
+  float* get(int64_t floats);
+  ~AttendScratch();
+  AttendScratch() = default;
+  AttendScratch(const AttendScratch&) = delete;
+  AttendScratch& operator=(const AttendScratch&) = delete;
+
+ private:
+  float* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// Flash attention over the part's keys in F32: codes widened exactly once per tile, scores and
+/// values by fused multiply-adds along a fixed order. Unnormalised; see finish_rows.
+void attend_rows(const AttendRows& rows, AttendScratch& scratch);
+
+/// Combines parts of the same rows in the order given and divides by the sums: out[row] =
+/// softmax-weighted mean of V. One part is only divided. parts[i] points to [num_rows, head_dim]
+/// values, its largest and sums.
+struct RowsPart {
+  const float* values;
+  const float* largest;
+  const float* sum;
+};
+void finish_rows(std::span<const RowsPart> parts, int64_t num_rows, int64_t head_dim,
+                 float value_scale, float* out);
+
+/// C[rows, n] = A[rows, k] B[k, n] (+ C when `accumulate`), F32, row-major with the given strides
+/// in elements. n must be a multiple of 16. One element's terms are added in the order of k,
+/// whatever the other sizes.
+void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
+              int64_t ldb, float* c, int64_t ldc, bool accumulate);
+
+}  // namespace kv::cpu

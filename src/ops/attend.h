@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cache/kv_cache.h"
+#include "ops/kernel.h"
+#include "tensor/view.h"
+
+namespace kv {
+
+/// Numerics of the two matmuls of attention.
+///   kBf16  codes are widened exactly, Q and P keep at least 16 bits (Triton and FlashInfer class)
+///   kFp8   Q and P in E4M3 too, P offset by 2^8 (FlashAttention-3 class)
+enum class Math : uint8_t { kBf16, kFp8 };
+
+/// Attention of several sequences whose pages lie in one cache.
+struct AttendParams {
+  TensorView q, out;
+  CacheView cache;
+  TensorView block_table;
+  std::span<const int32_t> seq_lens;
+  std::span<const int32_t> query_start;
+  std::span<const float> k_scale, v_scale;
+  float softmax_scale = 1;
+  int32_t window = 0;  // 0 = none; else a query sees itself and window - 1 earlier tokens
+  float soft_cap = 0;  // 0 = none; else scores become cap * tanh(score / cap)
+  Math math = Math::kBf16;
+  int32_t keys_per_split =
+      0;  // 0 = one pass; else partial results every so many keys, combined in order
+};
+
+/// out = softmax(softmax_scale * q K^T, causal) V over paged keys and values, current tokens
+/// included.
+///
+/// q, out       [num_tokens, num_q_heads, head_dim]; q bf16, out bf16 or f32; num_q_heads a
+/// multiple of num_kv_heads block_table  [num_seqs, max_blocks] int32, -1 = none seq_lens
+/// [num_seqs] tokens in the cache, the queries' own included; 0 with no queries is allowed
+/// query_start  [num_seqs + 1] rows of q of each sequence: query i of sequence s stands at position
+///              seq_lens[s] - num_queries + i and sees the positions up to its own
+/// k_scale      [num_kv_heads] fp32 > 0 for a format with static scales, else not read
+///
+/// Slots at and after seq_len are never read. A query's result is the same bits whatever else is in
+/// the call and however its prefill was chunked, for one keys_per_split on one device. FLOPs: 4 *
+/// head_dim per query head and visible key; bytes: the visible pages, once per sequence and KV
+/// head. Throws ShapeError, ValueError, UnsupportedError.
+///
+/// Several caches (arms) are served by one call, so that their work shares the threads.
+KernelUsed attend(std::span<const AttendParams> params, Device device);
+inline KernelUsed attend(const AttendParams& params, Device device) {
+  return attend({&params, 1}, device);
+}
+
+/// The same in double, one query after another, written to be read. `out` must be f32.
+void attend_ref(const AttendParams& params);
+
+}  // namespace kv

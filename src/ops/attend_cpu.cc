@@ -1,0 +1,184 @@
+#include "ops/attend_cpu.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <exception>
+#include <vector>
+
+#include "cpu/attend_rows.h"
+#include "kvscale/error.h"
+#include "numeric/bulk.h"
+#include "numeric/simd.h"
+#include "ops/cache_checks.h"
+
+namespace kv {
+namespace {
+
+// Rows of one work item: enough to spread the widening of a tile of keys over many products, few
+// enough that accumulators, scores and a tile stay in a core's second-level cache (head_dim 256:
+// 350 KB).
+constexpr int64_t kRowsPerItem = 96;
+
+/// Some queries of one sequence under one KV head.
+struct Item {
+  const AttendParams* params;
+  int64_t seq, kv_head;
+  int64_t first_query, num_queries;  // within the sequence
+  int64_t cost;
+};
+
+int64_t q_per_kv(const AttendParams& p) { return p.q.sizes[1] / p.cache.page.num_kv_heads; }
+
+void add_items(const AttendParams& p, std::vector<Item>& items) {
+  const int64_t step = std::max<int64_t>(1, kRowsPerItem / q_per_kv(p));
+  for (size_t seq = 0; seq < p.seq_lens.size(); ++seq) {
+    const int64_t queries = p.query_start[seq + 1] - p.query_start[seq];
+    for (int64_t first = 0; first < queries; first += step) {
+      const int64_t count = std::min(step, queries - first);
+      const int64_t keys = p.seq_lens[seq] - queries + first + count;
+      for (int64_t head = 0; head < p.cache.page.num_kv_heads; ++head) {
+        // Widening a tile of keys costs about as much as 8 rows of products.
+        items.push_back(
+            {&p, static_cast<int64_t>(seq), head, first, count, keys * (count * q_per_kv(p) + 8)});
+      }
+    }
+  }
+}
+
+/// The rows of one item, from BF16 in the batch's order to F32 side by side.
+class ItemRows {
+ public:
+  explicit ItemRows(const Item& item)
+      : item_(item), p_(*item.params), dim_(p_.cache.page.head_dim) {
+    const int64_t group = q_per_kv(p_), queries = p_.query_start[seq() + 1] - p_.query_start[seq()];
+    first_row_ = p_.query_start[seq()] + item.first_query;
+    num_rows_ = item.num_queries * group;
+    q_.resize(static_cast<size_t>(num_rows_ * dim_));
+    out_.resize(q_.size());
+    const int64_t first_position = p_.seq_lens[seq()] - queries + item.first_query;
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      positions_.push_back(first_position + r / group);
+      bf16_decode(p_.q.as<const uint16_t>() + offset(p_.q, r), q_.data() + r * dim_,
+                  static_cast<size_t>(dim_));
+    }
+  }
+
+  void run(cpu::AttendScratch& scratch) {
+    const int64_t keys = positions_.back() + 1;
+    const int64_t split = p_.keys_per_split > 0 ? p_.keys_per_split : keys;
+    const int64_t first = first_visible_key() / split * split;
+    std::vector<std::vector<float>> results;
+    std::vector<cpu::RowsPart> parts;
+    for (int64_t begin = first; begin < keys; begin += split) {
+      std::vector<float>& part = results.emplace_back(static_cast<size_t>(num_rows_ * (dim_ + 2)));
+      float* largest = part.data() + num_rows_ * dim_;
+      run_part(begin, std::min(begin + split, keys), part.data(), largest, largest + num_rows_,
+               scratch);
+    }
+    for (const auto& part : results) {
+      const float* largest = part.data() + num_rows_ * dim_;
+      parts.push_back({part.data(), largest, largest + num_rows_});
+    }
+    const float value_scale = static_scale(p_.cache, Side::kV, p_.v_scale, item_.kv_head);
+    cpu::finish_rows(parts, num_rows_, dim_, value_scale, out_.data());
+    write();
+  }
+
+ private:
+  size_t seq() const { return static_cast<size_t>(item_.seq); }
+
+  int64_t first_visible_key() const {
+    if (p_.window == 0) return 0;
+    return std::max<int64_t>(0, positions_.front() - p_.window + 1) / cpu::kKeysPerTile *
+           cpu::kKeysPerTile;
+  }
+
+  int64_t offset(const TensorView& view, int64_t r) const {
+    const int64_t group = q_per_kv(p_);
+    return (first_row_ + r / group) * view.strides[0] +
+           (item_.kv_head * group + r % group) * view.strides[1];
+  }
+
+  void run_part(int64_t begin, int64_t end, float* out, float* largest, float* sum,
+                cpu::AttendScratch& scratch) {
+    cpu::AttendRows rows;
+    rows.cache = &p_.cache;
+    rows.blocks = p_.block_table.as<const int32_t>() + item_.seq * p_.block_table.strides[0];
+    rows.kv_head = item_.kv_head;
+    rows.num_rows = num_rows_;
+    rows.q = q_.data();
+    rows.positions = positions_.data();
+    rows.window = p_.window;
+    rows.first_key = begin;
+    rows.end_key = end;
+    rows.score_scale =
+        p_.softmax_scale * static_scale(p_.cache, Side::kK, p_.k_scale, item_.kv_head);
+    rows.soft_cap = p_.soft_cap;
+    rows.out = out;
+    rows.largest = largest;
+    rows.sum = sum;
+    cpu::attend_rows(rows, scratch);
+  }
+
+  void write() const {
+    for (int64_t r = 0; r < num_rows_; ++r) {
+      const float* row = out_.data() + r * dim_;
+      if (p_.out.dtype == DType::kF32) {
+        std::copy_n(row, dim_, p_.out.as<float>() + offset(p_.out, r));
+      } else {
+        bf16_encode(row, p_.out.as<uint16_t>() + offset(p_.out, r), static_cast<size_t>(dim_));
+      }
+    }
+  }
+
+  const Item& item_;
+  const AttendParams& p_;
+  int64_t dim_, first_row_ = 0, num_rows_ = 0;
+  std::vector<float> q_, out_;
+  std::vector<int64_t> positions_;
+};
+
+std::string kernel_name(const AttendParams& p) {
+  const PageLayout& page = p.cache.page;
+  const bool planes = page.order == PageOrder::kCpu;
+  return fmt::format("attend_cpu/{}/{},{}/{}{}", active_simd_target(),
+                     name(page.side(Side::kK).format), name(page.side(Side::kV).format),
+                     planes ? "planes" : "strided",
+                     p.keys_per_split > 0 ? fmt::format("/split{}", p.keys_per_split) : "");
+}
+
+}  // namespace
+
+KernelUsed attend_cpu(std::span<const AttendParams> params) {
+  std::vector<Item> items;
+  for (const AttendParams& p : params) {
+    if (p.keys_per_split % cpu::kKeysPerTile != 0) {
+      throw UnsupportedError(
+          fmt::format("attend: keys_per_split: the cpu twin needs a multiple of {}, found {}",
+                      cpu::kKeysPerTile, p.keys_per_split));
+    }
+    add_items(p, items);
+  }
+  // Longest first: the last items to start decide how long the call runs.
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return a.cost > b.cost; });
+  std::exception_ptr failure;
+#pragma omp parallel
+  {
+    static thread_local cpu::AttendScratch scratch;
+#pragma omp for schedule(dynamic, 1)
+    for (size_t i = 0; i < items.size(); ++i) {
+      try {
+        ItemRows(items[i]).run(scratch);
+      } catch (...) {
+#pragma omp critical
+        failure = std::current_exception();
+      }
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return {params.empty() ? "" : kernel_name(params.front())};
+}
+
+}  // namespace kv

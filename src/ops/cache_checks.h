@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "cache/kv_cache.h"
+
+namespace kv {
+
+/// Throws ValueError unless a side with static scales has num_kv_heads finite ones > 0.
+void check_scales(std::string_view op, const CacheView& cache, Side side,
+                  std::span<const float> scales);
+
+/// What a code of this head is multiplied by; 1 for formats without static scales.
+inline float static_scale(const CacheView& cache, Side side, std::span<const float> scales,
+                          int64_t head) {
+  const Format format = cache.page.side(side).format;
+  return format == Format::kE4m3PerTensor || format == Format::kE4m3PerHead
+             ? scales[static_cast<size_t>(head)]
+             : 1.0f;
+}
+
+}  // namespace kv
