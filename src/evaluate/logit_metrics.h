@@ -28,8 +28,9 @@ struct RowMetrics {
 /// A control's row of logits, prepared once and compared with several candidates. Reusing the
 /// object reuses its memory (8 bytes a vocabulary entry).
 ///
-/// Exponentials and sums are FP64, vectorised for the machine; the results agree with exact
-/// arithmetic to 1e-9 nats (relative 1e-9 for nll) for logits within +-1e4.
+/// Exponentials and sums are FP64, vectorised for the machine. For logits within +-100 and up to
+/// 150,000 of them kld and nll agree with exact arithmetic to 2e-9 nats: a sum of n / 2 terms each
+/// rounded to 1.1e-16 of at most 200.
 class ControlRow {
  public:
   /// Keeps the pointer: `logits` [vocab] must live until the last compare. Throws ShapeError for
@@ -50,8 +51,8 @@ class ControlRow {
   void check_token(int32_t token) const;
 
   const float* logits_ = nullptr;
-  std::vector<double> probabilities_;
-  double log_sum_exp_ = 0;  // after subtracting the largest logit
+  std::vector<double> weights_;  // exp(logit - largest)
+  double sum_ = 0, log_sum_ = 0;
   float largest_ = 0;
   double self_sampled_ = 0, top2_margin_ = 0;
   int32_t top_ = -1;

@@ -75,6 +75,7 @@ class RecordLog {
  private:
   template <class Record>
   void append_to(std::vector<Record>& records, const Record& record);
+  void load();
   void write_line(const std::string& line);
 
   std::filesystem::path path_;

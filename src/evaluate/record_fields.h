@@ -1,0 +1,129 @@
+#pragma once
+
+#include <string_view>
+#include <type_traits>
+
+#include "evaluate/record.h"
+
+namespace kv {
+
+/// Lists a record's fields by the names that the file has: visit(name, member) for each. Writing
+/// and reading go through the same list. kind_of names the record in the file.
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, ExampleRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("block", r.block);
+  visit("arm", r.arm);
+  visit("example_id", r.example_id);
+  visit("document", r.document);
+  visit("task", r.task);
+  visit("bucket", r.bucket);
+  visit("prompt_tokens", r.prompt_tokens);
+  visit("score", r.score);
+  visit("chance", r.chance);
+  visit("valid", r.valid);
+  visit("answer_logprob", r.answer_logprob);
+  visit("kernel", r.kernel);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, LogitRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("block", r.block);
+  visit("arm", r.arm);
+  visit("document", r.document);
+  visit("bucket", r.bucket);
+  visit("n", r.n);
+  visit("non_finite", r.non_finite);
+  visit("kld", r.kld);
+  visit("nll_ctrl", r.nll_ctrl);
+  visit("nll_cand", r.nll_cand);
+  visit("same_top", r.same_top);
+  visit("dp", r.dp);
+  visit("dp_squared", r.dp_squared);
+  visit("delta_nll_squared", r.delta_nll_squared);
+  visit("same_sampled", r.same_sampled);
+  visit("self_sampled", r.self_sampled);
+  visit("kld_values", r.kld_values);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, RangeRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("layer", r.layer);
+  visit("side", r.side);
+  visit("layout", r.layout);
+  visit("noise_mean", r.noise_mean);
+  visit("noise_worst", r.noise_worst);
+  visit("noise_heads", r.noise_heads);
+  visit("block_damage", r.block_damage);
+  visit("sqnr_db", r.sqnr_db);
+  visit("centred_sqnr_db", r.centred_sqnr_db);
+  visit("clip_frac", r.clip_frac);
+  visit("zero_frac", r.zero_frac);
+  visit("amax", r.amax);
+  visit("sqnr_db_heads", r.sqnr_db_heads);
+  visit("clip_frac_heads", r.clip_frac_heads);
+  visit("amax_heads", r.amax_heads);
+  visit("tokens", r.tokens);
+  visit("queries", r.queries);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, ArmRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("arm", r.arm);
+  visit("tokens", r.tokens);
+  visit("nll", r.nll);
+  visit("kld", r.kld);
+  visit("kld_se", r.kld_se);
+  visit("same_top", r.same_top);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, CalibrationRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("scale_file", r.scale_file);
+  visit("scale_file_sha256", r.scale_file_sha256);
+  visit("examples", r.examples);
+  visit("tokens", r.tokens);
+  visit("max_tokens", r.max_tokens);
+  visit("warnings", r.warnings);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, CapacityRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("arm", r.arm);
+  visit("tokens", r.tokens);
+  visit("bf16_bytes", r.bf16_bytes);
+  visit("arm_bytes", r.arm_bytes);
+  visit("allocated_bytes", r.allocated_bytes);
+  visit("planned_bytes", r.planned_bytes);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, SupportRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("layout", r.layout);
+  visit("target", r.target);
+  visit("supported", r.supported);
+  visit("reason", r.reason);
+}
+
+constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
+constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
+constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
+constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
+constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }
+constexpr std::string_view kind_of(const CapacityRecord&) { return "capacity"; }
+constexpr std::string_view kind_of(const SupportRecord&) { return "support"; }
+
+}  // namespace kv
