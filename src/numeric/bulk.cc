@@ -9,6 +9,7 @@
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
 #include "numeric/f16.h"
+#include "numeric/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "numeric/bulk.cc"
@@ -39,14 +40,18 @@ class LaneCounts {
     const auto is_nan = hn::RebindMask(du, hn::IsNaN(v));
     const auto is_above = hn::RebindMask(du, hn::Gt(magnitude, hn::Set(df, e4m3::kMax)));
     const auto is_code_zero = hn::Eq(hn::And(codes, hn::Set(du, 0x7fu)), hn::Zero(du));
-    nan_ = hn::Sub(nan_, hn::VecFromMask(du, is_nan));
-    saturated_ = hn::Sub(saturated_, hn::VecFromMask(du, is_above));
-    flushed_ = hn::Sub(flushed_, hn::VecFromMask(du, hn::AndNot(was_zero, is_code_zero)));
+    nan_ = plus_one_where(is_nan, nan_);
+    saturated_ = plus_one_where(is_above, saturated_);
+    flushed_ = plus_one_where(hn::AndNot(was_zero, is_code_zero), flushed_);
   }
 
   EncodeCounts total() const { return {sum(saturated_), sum(flushed_), sum(nan_)}; }
 
  private:
+  static HWY_INLINE hn::Vec<DU> plus_one_where(hn::Mask<DU> mask, hn::Vec<DU> counts) {
+    return hn::IfThenElse(mask, hn::Add(counts, hn::Set(DU(), 1u)), counts);
+  }
+
   static int64_t sum(hn::Vec<DU> counts) {
     HWY_ALIGN uint32_t lanes[hn::MaxLanes(DU())];
     hn::Store(counts, DU(), lanes);
@@ -133,10 +138,41 @@ void decode_bf16(const uint16_t* HWY_RESTRICT halves, float* HWY_RESTRICT x, siz
   for (; i < n; ++i) x[i] = bf16::decode(halves[i]);
 }
 
+#if HWY_TARGET == HWY_AVX3_DL
+
+/// Encodes whole groups of 32 by AVX512-BF16 and returns how many elements that were. The
+/// instruction takes subnormals for zeros; a group that has one is rounded by integers instead.
+__attribute__((target("avx512bf16"))) size_t encode_bf16_groups(const float* HWY_RESTRICT x,
+                                                                uint16_t* HWY_RESTRICT halves,
+                                                                size_t n) {
+  constexpr int kIsSubnormal = 0x20;
+  const DF df;
+  size_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    const __m512 first = _mm512_loadu_ps(x + i);
+    const __m512 second = _mm512_loadu_ps(x + i + 16);
+    const __mmask16 in_first = _mm512_fpclass_ps_mask(first, kIsSubnormal);
+    const __mmask16 in_second = _mm512_fpclass_ps_mask(second, kIsSubnormal);
+    if (HWY_UNLIKELY((in_first | in_second) != 0)) {
+      StoreBf16(df, hn::Vec<DF>{first}, halves + i);
+      StoreBf16(df, hn::Vec<DF>{second}, halves + i + 16);
+      continue;
+    }
+    const __m512bh both = _mm512_cvtne2ps_pbh(second, first);
+    _mm512_storeu_si512(halves + i, reinterpret_cast<__m512i>(both));
+  }
+  return i;
+}
+
+#endif  // HWY_AVX3_DL
+
 void encode_bf16(const float* HWY_RESTRICT x, uint16_t* HWY_RESTRICT halves, size_t n) {
   const DF df;
   const size_t lanes = hn::Lanes(df);
   size_t i = 0;
+#if HWY_TARGET == HWY_AVX3_DL
+  if (avx512_bf16_allowed()) i = encode_bf16_groups(x, halves, n);
+#endif
   for (; i + lanes <= n; i += lanes) StoreBf16(df, hn::LoadU(df, x + i), halves + i);
   for (; i < n; ++i) halves[i] = bf16::encode(x[i]);
 }

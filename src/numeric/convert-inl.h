@@ -23,12 +23,73 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+#if HWY_TARGET == HWY_AVX3_DL
+
+/// The two bytes of every value without its sign as a BF16, which holds all of E4M3, and for each
+/// 16 of 64 codes the places of their bytes in [64 lower bytes, 64 upper bytes].
+struct E4m3ByteTables {
+  alignas(64) uint8_t lower[128];
+  alignas(64) uint8_t upper[128];
+  alignas(64) uint8_t places[4][64];
+};
+
+constexpr E4m3ByteTables MakeE4m3ByteTables() {
+  E4m3ByteTables tables{};
+  for (size_t code = 0; code < 128; ++code) {
+    const uint32_t bits = std::bit_cast<uint32_t>(e4m3::kDecodeTable[code]);
+    tables.lower[code] = static_cast<uint8_t>(bits >> 16);
+    tables.upper[code] = static_cast<uint8_t>(bits >> 24);
+  }
+  for (size_t quarter = 0; quarter < 4; ++quarter) {
+    for (size_t lane = 0; lane < 16; ++lane) {
+      tables.places[quarter][4 * lane + 2] = static_cast<uint8_t>(16 * quarter + lane);
+      tables.places[quarter][4 * lane + 3] = static_cast<uint8_t>(64 + 16 * quarter + lane);
+    }
+  }
+  return tables;
+}
+
+inline constexpr E4m3ByteTables kE4m3ByteTables = MakeE4m3ByteTables();
+
+/// 64 codes (or fewer, in the lower bytes) as BF16 whose lower and upper bytes lie apart. Two byte
+/// look-ups for 64 codes, where the way through F16 takes two conversions for 16.
+struct E4m3Bytes {
+  __m512i lower;
+  __m512i upper;
+
+  explicit HWY_INLINE E4m3Bytes(__m512i codes) {
+    const uint8_t* low = kE4m3ByteTables.lower;
+    const uint8_t* high = kE4m3ByteTables.upper;
+    lower = _mm512_permutex2var_epi8(_mm512_load_si512(low), codes, _mm512_load_si512(low + 64));
+    upper = _mm512_permutex2var_epi8(_mm512_load_si512(high), codes, _mm512_load_si512(high + 64));
+    constexpr int kFirstOrSecondAndThird = 0xf8;
+    upper = _mm512_ternarylogic_epi32(upper, codes, _mm512_set1_epi8(static_cast<char>(0x80)),
+                                      kFirstOrSecondAndThird);
+  }
+
+  template <size_t kQuarter>
+  HWY_INLINE __m512 values() const {
+    constexpr uint64_t kUpperHalfOfEachLane = 0xcccccccccccccccc;
+    const __m512i places = _mm512_load_si512(kE4m3ByteTables.places[kQuarter]);
+    return _mm512_castsi512_ps(
+        _mm512_maskz_permutex2var_epi8(kUpperHalfOfEachLane, lower, places, upper));
+  }
+};
+
+#endif  // HWY_AVX3_DL
+
 /// The values of Lanes(d) E4M3 codes, without a scale. Exact; NaN codes give NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadE4m3(D d, const uint8_t* HWY_RESTRICT codes) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Set(d, e4m3::decode(*codes));
 #else
+#if HWY_TARGET == HWY_AVX3_DL
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    const __m128i loaded = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes));
+    return hn::Vec<D>{E4m3Bytes(_mm512_zextsi128_si512(loaded)).template values<0>()};
+  }
+#endif
   const hn::Rebind<int8_t, D> d8;
   const hn::Rebind<int16_t, D> d16;
   const hn::Rebind<hwy::float16_t, D> df16;
@@ -48,6 +109,16 @@ HWY_INLINE hn::Vec<D> LoadE4m3(D d, const uint8_t* HWY_RESTRICT codes) {
 /// The values of 4 * Lanes(d) E4M3 codes, as four vectors in order. The fastest way to decode.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void LoadE4m3x4(D d, const uint8_t* HWY_RESTRICT codes, V& v0, V& v1, V& v2, V& v3) {
+#if HWY_TARGET == HWY_AVX3_DL
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    const E4m3Bytes bytes(_mm512_loadu_si512(codes));
+    v0 = V{bytes.template values<0>()};
+    v1 = V{bytes.template values<1>()};
+    v2 = V{bytes.template values<2>()};
+    v3 = V{bytes.template values<3>()};
+    return;
+  }
+#endif
   const size_t lanes = hn::Lanes(d);
   v0 = LoadE4m3(d, codes);
   v1 = LoadE4m3(d, codes + lanes);
