@@ -1,0 +1,94 @@
+#include "text/nfc.h"
+
+#include <fmt/format.h>
+#include <utf8proc.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "kvscale/error.h"
+#include "text/utf8.h"
+
+namespace kv {
+namespace {
+
+// Below it, code points neither reorder nor combine with what comes before them.
+constexpr uint32_t kFirstMark = 0x300;
+constexpr uint8_t kFirstMarkLead = 0xCC;  // lead byte of U+0300
+
+struct Range {
+  uint32_t first, last;
+};
+
+// Combining marks younger than Unicode 9, and U+11930, whose composition is. The peer leaves them
+// in place like letters. Found by normalizing every code point between marks of classes 1, 220 and
+// 230.
+constexpr Range kYoungMarks[] = {
+    {0x7FD, 0x7FD},     {0x898, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
+    {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
+    {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
+    {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF}, {0x10F46, 0x10F50}, {0x10F82, 0x10F85},
+    {0x11070, 0x11070}, {0x1133B, 0x1133B}, {0x1145E, 0x1145E}, {0x11839, 0x1183A},
+    {0x11930, 0x11930}, {0x1193D, 0x1193E}, {0x11943, 0x11943}, {0x119E0, 0x119E0},
+    {0x11A34, 0x11A34}, {0x11A47, 0x11A47}, {0x11A99, 0x11A99}, {0x11D42, 0x11D42},
+    {0x11D44, 0x11D45}, {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x16FF0, 0x16FF1},
+    {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF},
+    {0x1E4EC, 0x1E4EF}};
+
+bool is_young_mark(uint32_t code_point) {
+  if (code_point < kYoungMarks[0].first) return false;
+  for (const Range& range : kYoungMarks) {
+    if (code_point <= range.last) return code_point >= range.first;
+  }
+  return false;
+}
+
+void append_composed(std::string& out, std::string_view run) {
+  if (is_plainly_nfc(run)) {
+    out.append(run);
+    return;
+  }
+  utf8proc_uint8_t* result = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()),
+                   static_cast<utf8proc_ssize_t>(run.size()), &result,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  if (size < 0) {
+    throw ValueError(
+        fmt::format("NFC of a text of {} bytes: {}", run.size(), utf8proc_errmsg(size)));
+  }
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, std::free);
+  out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
+}
+
+}  // namespace
+
+bool is_plainly_nfc(std::string_view text) {
+  for (const char c : text) {
+    if (static_cast<uint8_t>(c) >= kFirstMarkLead) return false;
+  }
+  return true;
+}
+
+std::string to_nfc(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  // A run begins at a code point that never joins what is before it, so runs are independent.
+  size_t run = 0, at = 0;
+  while (at < text.size()) {
+    const CodePoint c = first_code_point(text.substr(at));
+    if (c.value < kFirstMark || is_young_mark(c.value)) {
+      append_composed(out, text.substr(run, at - run));
+      run = at;
+    }
+    at += c.size;
+    if (is_young_mark(c.value)) {
+      out.append(text.substr(run, at - run));
+      run = at;
+    }
+  }
+  append_composed(out, text.substr(run));
+  return out;
+}
+
+}  // namespace kv
