@@ -71,7 +71,7 @@ void check(const AttendParams& p) {
 
 }  // namespace
 
-KernelUsed attend(std::span<const AttendParams> params, Device device) {
+std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device device) {
   for (const AttendParams& p : params) {
     check(p);
     if (p.math == Math::kFp8) {

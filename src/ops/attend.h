@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "cache/kv_cache.h"
 #include "ops/kernel.h"
@@ -45,10 +46,11 @@ struct AttendParams {
 /// head_dim per query head and visible key; bytes: the visible pages, once per sequence and KV
 /// head. Throws ShapeError, ValueError, UnsupportedError.
 ///
-/// Several caches (arms) are served by one call, so that their work shares the threads.
-KernelUsed attend(std::span<const AttendParams> params, Device device);
+/// Several caches (arms) are served by one call, so that their work shares the threads; what ran is
+/// told for each.
+std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device device);
 inline KernelUsed attend(const AttendParams& params, Device device) {
-  return attend({&params, 1}, device);
+  return attend({&params, 1}, device).front();
 }
 
 /// The same in double, one query after another, written to be read. `out` must be f32.

@@ -150,7 +150,7 @@ std::string kernel_name(const AttendParams& p) {
 
 }  // namespace
 
-KernelUsed attend_cpu(std::span<const AttendParams> params) {
+std::vector<KernelUsed> attend_cpu(std::span<const AttendParams> params) {
   std::vector<Item> items;
   for (const AttendParams& p : params) {
     if (p.keys_per_split % cpu::kKeysPerTile != 0) {
@@ -178,7 +178,9 @@ KernelUsed attend_cpu(std::span<const AttendParams> params) {
     }
   }
   if (failure) std::rethrow_exception(failure);
-  return {params.empty() ? "" : kernel_name(params.front())};
+  std::vector<KernelUsed> used;
+  for (const AttendParams& p : params) used.push_back({kernel_name(p)});
+  return used;
 }
 
 }  // namespace kv

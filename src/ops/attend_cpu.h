@@ -7,6 +7,6 @@
 namespace kv {
 
 /// The CPU twin; arguments are checked already.
-KernelUsed attend_cpu(std::span<const AttendParams> params);
+std::vector<KernelUsed> attend_cpu(std::span<const AttendParams> params);
 
 }  // namespace kv

@@ -1,0 +1,80 @@
+#include "ops/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "kvscale/error.h"
+#include "tests/ops/paged_case.h"
+
+namespace kv {
+namespace {
+
+struct Layer {
+  Layer(int64_t out_features, int64_t in_features, int64_t max_rows)
+      : out(out_features), in(in_features) {
+    std::mt19937 rng(5);
+    weights = random_bf16(rng, static_cast<size_t>(out * in), 0.05f);
+    x = random_bf16(rng, static_cast<size_t>(max_rows * in), 1.0f);
+    packed = PackedMatrix::pack(out, in, [this](int64_t first, int64_t count, uint16_t* to) {
+      std::copy_n(weights.data() + first * in, count * in, to);
+    });
+  }
+
+  std::vector<float> run(int64_t rows) const {
+    std::vector<float> y(static_cast<size_t>(rows * out));
+    matmul(packed, TensorView::contiguous(x.data(), DType::kBF16, {rows, in}),
+           TensorView::contiguous(y.data(), DType::kF32, {rows, out}));
+    return y;
+  }
+
+  int64_t out, in;
+  std::vector<uint16_t> weights, x;
+  PackedMatrix packed;
+};
+
+// Products of two BF16 are exact in F32; a sum of `in` terms of size 0.05 in F32 is off by at most
+// in * 2^-24 * sum|terms|.
+TEST(Matmul, MatchesDouble) {
+  const Layer layer(96, 576, 20);
+  for (const int64_t rows : {1, 3, 20}) {
+    const auto y = layer.run(rows);
+    std::vector<float> ref(y.size());
+    matmul_ref(TensorView::contiguous(layer.weights.data(), DType::kBF16, {96, 576}),
+               TensorView::contiguous(layer.x.data(), DType::kBF16, {rows, 576}),
+               TensorView::contiguous(ref.data(), DType::kF32, {rows, 96}));
+    for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], ref[i], 2e-5) << i;
+  }
+}
+
+// The rule that lets arms share a batch. Shapes as in the models: k small and large, odd numbers of
+// columns.
+TEST(Matmul, ARowsBitsDoNotDependOnTheNumberOfRows) {
+  const int64_t shapes[][2] = {{960, 576},  {576, 576},  {3072, 576}, {576, 1536},
+                               {1024, 256}, {1001, 896}, {256, 4864}};
+  for (const auto& [out, in] : shapes) {
+    const Layer layer(out, in, 512);
+    const auto all = layer.run(512);
+    for (const int64_t rows :
+         {1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65, 100, 127, 200, 257, 400}) {
+      const auto some = layer.run(rows);
+      EXPECT_EQ(std::memcmp(some.data(), all.data(), some.size() * sizeof(float)), 0)
+          << rows << " rows of [" << out << ", " << in << "]";
+    }
+  }
+}
+
+TEST(Matmul, WrongShapesAreNamed) {
+  const Layer layer(16, 32, 4);
+  std::vector<float> y(64);
+  try {
+    matmul(layer.packed, TensorView::contiguous(layer.x.data(), DType::kBF16, {4, 16}),
+           TensorView::contiguous(y.data(), DType::kF32, {4, 16}));
+    FAIL();
+  } catch (const ShapeError& error) {
+    EXPECT_STREQ(error.what(), "matmul: x: expected in_features = 32 (from the request), found 16");
+  }
+}
+
+}  // namespace
+}  // namespace kv
