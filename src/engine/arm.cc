@@ -1,0 +1,181 @@
+#include "engine/arm.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "kvscale/error.h"
+
+namespace kv {
+namespace {
+
+constexpr std::array<std::pair<ArmLayout, std::string_view>, 5> kLayouts = {
+    {{ArmLayout::kBf16, "bf16"},
+     {ArmLayout::kFp8Scale1, "fp8_scale1"},
+     {ArmLayout::kFp8Tensor, "fp8_tensor"},
+     {ArmLayout::kFp8Head, "fp8_head"},
+     {ArmLayout::kFp8TokenHead, "fp8_token_head"}}};
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+ArmLayout parse_layout(std::string_view word) {
+  const auto nearer = [&](const auto& a, const auto& b) {
+    return edit_distance(word, a.second) < edit_distance(word, b.second);
+  };
+  const auto nearest = std::ranges::min_element(kLayouts, nearer);
+  if (nearest->second == word) return nearest->first;
+  throw ValueError(
+      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head or fp8_token_head, "
+                  "found \"{}\"; did you mean {}?",
+                  word, nearest->second));
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find(separator);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+Bf16Side parse_bf16_side(std::string_view word) {
+  Bf16Side side;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), side.layer);
+  const std::string_view rest(end, static_cast<size_t>(word.data() + word.size() - end));
+  if (error != std::errc() || side.layer < 0 || (!rest.empty() && rest != "k" && rest != "v")) {
+    throw ValueError(fmt::format("arm: bf16: expected layers as 0,3k,7v, found \"{}\"", word));
+  }
+  side.k = rest != "v";
+  side.v = rest != "k";
+  return side;
+}
+
+std::vector<Bf16Side> parse_bf16_sides(std::string_view list) {
+  std::vector<Bf16Side> sides;
+  for (const std::string_view word : split(list, ',')) {
+    const Bf16Side one = parse_bf16_side(word);
+    const auto same = std::ranges::find(sides, one.layer, &Bf16Side::layer);
+    if (same == sides.end()) {
+      sides.push_back(one);
+    } else {
+      same->k |= one.k;
+      same->v |= one.v;
+    }
+  }
+  std::ranges::sort(sides, {}, &Bf16Side::layer);
+  return sides;
+}
+
+void parse_option(std::string_view option, ArmSpec& arm) {
+  const size_t equals = option.find('=');
+  const std::string_view key = option.substr(0, equals);
+  const std::string_view value = equals == std::string_view::npos ? "" : option.substr(equals + 1);
+  if (key == "bf16") {
+    arm.bf16 = parse_bf16_sides(value);
+  } else if (key == "scales" && !value.empty()) {
+    arm.scale_file = value;
+  } else if (option == "math=bf16" || option == "math=fp8") {
+    arm.math = value == "fp8" ? Math::kFp8 : Math::kBf16;
+  } else if (option == "round=nearest" || option == "round=truncate") {
+    arm.rounding = value == "truncate" ? Rounding::kTruncate : Rounding::kNearestEven;
+  } else {
+    throw ValueError(
+        fmt::format("arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or "
+                    "scales=FILE, found \"{}\"",
+                    option));
+  }
+}
+
+}  // namespace
+
+std::string_view name(ArmLayout layout) { return kLayouts[static_cast<size_t>(layout)].second; }
+
+Format stored_format(ArmLayout layout) {
+  switch (layout) {
+    case ArmLayout::kBf16:
+      return Format::kBf16;
+    case ArmLayout::kFp8Scale1:
+    case ArmLayout::kFp8Tensor:
+      return Format::kE4m3PerTensor;
+    case ArmLayout::kFp8Head:
+      return Format::kE4m3PerHead;
+    case ArmLayout::kFp8TokenHead:
+      return Format::kE4m3PerTokenHead;
+  }
+  throw ValueError("arm: layout outside the enumeration");
+}
+
+ArmSpec ArmSpec::parse(std::string_view text) {
+  ArmSpec arm;
+  // A file name may hold slashes: scales= takes the rest of the text.
+  const size_t scales = text.find("/scales=");
+  const std::vector<std::string_view> parts = split(text.substr(0, scales), '/');
+  arm.layout = parse_layout(parts[0]);
+  for (size_t i = 1; i < parts.size(); ++i) parse_option(parts[i], arm);
+  if (scales != std::string_view::npos) parse_option(text.substr(scales + 1), arm);
+  if (arm.layout == ArmLayout::kBf16 && arm != ArmSpec{}) {
+    throw ValueError(
+        fmt::format("arm: bf16 stores no codes and takes no options, found \"{}\"", text));
+  }
+  if (!arm.scale_file.empty() && !arm.needs_scales()) {
+    throw ValueError(
+        fmt::format("arm: scales: {} has no static scales to read from a file", parts[0]));
+  }
+  return arm;
+}
+
+std::string ArmSpec::text() const {
+  std::string out(name(layout));
+  for (size_t i = 0; i < bf16.size(); ++i) {
+    out += fmt::format("{}{}{}", i == 0 ? "/bf16=" : ",", bf16[i].layer,
+                       bf16[i].k && bf16[i].v ? ""
+                       : bf16[i].k            ? "k"
+                                              : "v");
+  }
+  if (math == Math::kFp8) out += "/math=fp8";
+  if (rounding == Rounding::kTruncate) out += "/round=truncate";
+  if (!scale_file.empty()) out += "/scales=" + scale_file;
+  return out;
+}
+
+std::vector<LayerFormat> ArmSpec::formats(int64_t num_layers) const {
+  const Format stored = stored_format(layout);
+  std::vector<LayerFormat> out(static_cast<size_t>(num_layers), LayerFormat{stored, stored});
+  for (const Bf16Side& side : bf16) {
+    if (side.layer >= num_layers) {
+      throw ValueError(fmt::format("arm {}: bf16: expected layers 0 to {}, found {}", text(),
+                                   num_layers - 1, side.layer));
+    }
+    LayerFormat& format = out[static_cast<size_t>(side.layer)];
+    if (side.k) format.k = Format::kBf16;
+    if (side.v) format.v = Format::kBf16;
+  }
+  return out;
+}
+
+ArmSpec ArmSpec::with_bf16_layers(const std::vector<int>& layers) const {
+  ArmSpec out = *this;
+  out.bf16.clear();
+  for (const int layer : layers) out.bf16.push_back({layer, true, true});
+  std::ranges::sort(out.bf16, {}, &Bf16Side::layer);
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,241 @@
+#include "engine/engine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kvscale/error.h"
+
+namespace kv {
+namespace {
+
+// Logits of one call of the sink: 64 MB, some rows of the largest vocabularies.
+constexpr int64_t kLogitFloatsPerCall = 1 << 24;
+
+ScaleTable table_for(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
+                     const ModelSpec& model) {
+  if (!spec.needs_scales())
+    return {model.num_layers, model.num_kv_heads, "scale 1.0 (none supplied)"};
+  if (!scales)
+    throw ValueError(fmt::format("arm {}: needs calibrated scales, found none", spec.text()));
+  if (scales->num_layers() != model.num_layers || scales->num_kv_heads() != model.num_kv_heads) {
+    throw ValueError(
+        fmt::format("arm {}: scales ({}): expected {} layers and {} KV heads, found {} and {}",
+                    spec.text(), scales->source(), model.num_layers, model.num_kv_heads,
+                    scales->num_layers(), scales->num_kv_heads()));
+  }
+  return *scales;
+}
+
+/// The formats that a kernel's name says it worked on: the third part of
+/// "attend_cpu/avx2/bf16,bf16/planes".
+std::string formats_in(std::string_view kernel) {
+  for (int i = 0; i < 2; ++i) kernel.remove_prefix(std::min(kernel.size(), kernel.find('/') + 1));
+  return std::string(kernel.substr(0, kernel.find('/')));
+}
+
+std::set<std::string> formats_asked(const ArmSpec& spec, int64_t num_layers) {
+  std::set<std::string> out;
+  for (const LayerFormat& f : spec.formats(num_layers))
+    out.insert(fmt::format("{},{}", name(f.k), name(f.v)));
+  return out;
+}
+
+}  // namespace
+
+int32_t argmax(std::span<const float> logits) {
+  size_t best = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isfinite(logits[i])) return -1;
+    if (logits[i] > logits[best]) best = i;
+  }
+  return logits.empty() ? -1 : static_cast<int32_t>(best);
+}
+
+/// One request's part of a pass.
+struct Engine::Slice {
+  size_t request, segment;
+  int64_t first, count, logits_from;
+};
+
+Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
+    : model_(std::move(model)), plan_(plan) {
+  if (plan.block_size <= 0 || plan.rows_per_pass <= 0 || plan.keys_per_split < 0) {
+    throw ValueError(fmt::format(
+        "batch plan: expected block_size and rows_per_pass > 0, keys_per_split >= 0, found {}, "
+        "{}, {}",
+        plan.block_size, plan.rows_per_pass, plan.keys_per_split));
+  }
+}
+
+int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
+                    int64_t capacity_tokens) {
+  if (spec.math != Math::kBf16) {
+    throw UnsupportedError(
+        fmt::format("arm {}: needed math=fp8, this device supports math=bf16", spec.text()));
+  }
+  const ModelSpec& model = model_->spec();
+  const std::vector<LayerFormat> formats = spec.formats(model.num_layers);
+  const int64_t blocks = (capacity_tokens + plan_.block_size - 1) / plan_.block_size;
+  Arm arm;
+  arm.spec = spec;
+  arm.scales = table_for(spec, scales, model);
+  arm.cache = std::make_unique<KvCache>(model_->geometry(), formats, plan_.block_size, blocks,
+                                        PageOrder::kCpu);
+  arm.counts.resize(static_cast<size_t>(model.num_layers));
+  arm.planned_bytes = blocks * block_bytes(model_->geometry(), formats, plan_.block_size);
+  arms_.push_back(std::move(arm));
+  return num_arms() - 1;
+}
+
+const ArmSpec& Engine::arm(int arm) const { return arms_.at(static_cast<size_t>(arm)).spec; }
+
+int64_t Engine::free_tokens(int arm) const {
+  return arms_.at(static_cast<size_t>(arm)).cache->pool().num_free() * plan_.block_size;
+}
+
+ArmFacts Engine::facts(int arm) const {
+  const Arm& a = arms_.at(static_cast<size_t>(arm));
+  return {a.spec.text(),   a.kernels, a.scales->source(), a.cache->allocated_bytes(),
+          a.planned_bytes, a.counts};
+}
+
+Sequence Engine::start(int arm) {
+  return {arm, BlockTable(*arms_.at(static_cast<size_t>(arm)).cache)};
+}
+
+void Engine::check(std::span<const Request> requests) const {
+  for (const Request& r : requests) {
+    const int64_t length = r.sequence->length() + std::ssize(r.tokens);
+    if (length > model_->spec().max_positions) {
+      throw ValueError(fmt::format("sequence: {} tokens leave the model's context of {}", length,
+                                   model_->spec().max_positions));
+    }
+  }
+}
+
+void Engine::note_kernels(Arm& arm, const ForwardKernels& kernels) const {
+  arm.kernels.store_kv.insert(kernels.store_kv.begin(), kernels.store_kv.end());
+  arm.kernels.attend.insert(kernels.attend.begin(), kernels.attend.end());
+  arm.kernels.matmul.insert(kernels.matmul.begin(), kernels.matmul.end());
+  const std::set<std::string> asked = formats_asked(arm.spec, model_->spec().num_layers);
+  for (const auto* ran : {&kernels.store_kv, &kernels.attend}) {
+    std::set<std::string> found;
+    for (const std::string& kernel : *ran) found.insert(formats_in(kernel));
+    if (found == asked) continue;
+    throw Error(fmt::format("arm {}: the kernels that ran are not those asked for: {}",
+                            arm.spec.text(), ran->empty() ? "none" : *ran->begin()));
+  }
+}
+
+void Engine::run(std::span<const Request> requests, const LogitSink& sink) {
+  check(requests);
+  int64_t longest = 0;
+  for (const Request& r : requests) longest = std::max(longest, std::ssize(r.tokens));
+  const int64_t chunk =
+      std::max<int64_t>(1, plan_.rows_per_pass / std::max<int64_t>(1, std::ssize(requests)));
+  for (int64_t first = 0; first < longest; first += chunk) run_pass(requests, first, chunk, sink);
+}
+
+void Engine::run_pass(std::span<const Request> requests, int64_t first, int64_t count,
+                      const LogitSink& sink) {
+  std::vector<Segment> segments;
+  std::vector<Slice> slices;
+  std::vector<std::vector<int64_t>> slots;
+  slots.reserve(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const Request& r = requests[i];
+    const int64_t n = std::min(count, std::ssize(r.tokens) - first);
+    if (n <= 0) continue;
+    Arm& arm = arms_.at(static_cast<size_t>(r.sequence->arm_));
+    Segment segment;
+    segment.tokens = r.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
+    segment.first_position = r.sequence->length();
+    slots.push_back(r.sequence->table_.append(n));
+    segment.slots = slots.back();
+    segment.blocks = r.sequence->table_.blocks();
+    segment.cache = arm.cache.get();
+    segment.scales = &*arm.scales;
+    segment.rounding = arm.spec.rounding;
+    segment.sequence = static_cast<int64_t>(i);
+    segment.observer = r.observer;
+    segment.counts = arm.counts.data();
+    const int64_t from = r.logits_from < 0 || !sink ? first + n : std::max(first, r.logits_from);
+    slices.push_back({i, segments.size(), first, n, from});
+    segments.push_back(segment);
+  }
+  std::vector<ForwardKernels> kernels;
+  const HiddenStates hidden = model_->forward(segments, plan_.keys_per_split, &kernels);
+  for (const Slice& s : slices) {
+    note_kernels(arms_.at(static_cast<size_t>(requests[s.request].sequence->arm_)),
+                 kernels[s.segment]);
+  }
+  emit_logits(hidden, slices, sink);
+}
+
+void Engine::emit_logits(const HiddenStates& hidden, std::span<const Slice> slices,
+                         const LogitSink& sink) const {
+  struct Wanted {
+    size_t request;
+    int64_t token, row;
+  };
+  std::vector<Wanted> wanted;
+  for (const Slice& s : slices) {
+    for (int64_t t = s.logits_from; t < s.first + s.count; ++t) {
+      wanted.push_back({s.request, t, hidden.row(s.segment, t - s.first)});
+    }
+  }
+  std::ranges::stable_sort(wanted, {}, &Wanted::token);
+  const int64_t vocab = model_->spec().vocab_size;
+  const auto rows_per_call = static_cast<size_t>(std::max<int64_t>(1, kLogitFloatsPerCall / vocab));
+  std::vector<float> logits;
+  for (size_t begin = 0; begin < wanted.size();) {
+    size_t end = std::min(wanted.size(), begin + rows_per_call);
+    // Not between two rows of one token.
+    while (end < wanted.size() && end > begin + 1 && wanted[end].token == wanted[end - 1].token)
+      --end;
+    while (end < wanted.size() && wanted[end].token == wanted[begin].token) ++end;
+    std::vector<int64_t> rows;
+    for (size_t i = begin; i < end; ++i) rows.push_back(wanted[i].row);
+    logits.resize(rows.size() * static_cast<size_t>(vocab));
+    model_->logits(hidden, rows, logits.data());
+    std::vector<LogitRow> out;
+    for (size_t i = begin; i < end; ++i) {
+      out.push_back({wanted[i].request, wanted[i].token,
+                     std::span(logits).subspan((i - begin) * static_cast<size_t>(vocab),
+                                               static_cast<size_t>(vocab))});
+    }
+    sink(out);
+    begin = end;
+  }
+}
+
+std::vector<std::vector<int32_t>> Engine::generate(std::span<Sequence*> sequences,
+                                                   std::span<const int32_t> first,
+                                                   int64_t max_tokens,
+                                                   std::span<const int32_t> stop_ids) {
+  std::vector<std::vector<int32_t>> out(sequences.size());
+  std::vector<int32_t> next(first.begin(), first.end());
+  std::vector<size_t> active;
+  for (size_t i = 0; i < sequences.size(); ++i) active.push_back(i);
+  for (int64_t step = 0; step < max_tokens && !active.empty(); ++step) {
+    std::vector<Request> requests;
+    for (const size_t i : active) requests.push_back({sequences[i], {&next[i], 1}, 0, nullptr});
+    std::vector<int32_t> picked(active.size(), -1);
+    run(requests, [&](std::span<const LogitRow> rows) {
+      for (const LogitRow& row : rows) picked[row.request] = argmax(row.logits);
+    });
+    std::vector<size_t> still;
+    for (size_t a = 0; a < active.size(); ++a) {
+      if (picked[a] < 0 || std::ranges::find(stop_ids, picked[a]) != stop_ids.end()) continue;
+      next[active[a]] = picked[a];
+      out[active[a]].push_back(picked[a]);
+      still.push_back(active[a]);
+    }
+    active = std::move(still);
+  }
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,263 @@
+#include "model/forward_pass.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "kvscale/error.h"
+#include "numeric/bulk.h"
+#include "ops/add.h"
+#include "ops/rms_norm.h"
+#include "ops/silu_mul.h"
+
+namespace kv {
+namespace {
+
+std::span<const float> scales_of(const ScaleTable* table, int64_t layer, Side side) {
+  return table == nullptr ? std::span<const float>() : table->heads(layer, side);
+}
+
+}  // namespace
+
+Model::ForwardPass::ForwardPass(const Model& model, std::span<const Segment> segments,
+                                int32_t keys_per_split)
+    : model_(model),
+      spec_(model.spec()),
+      segments_(segments),
+      keys_per_split_(keys_per_split),
+      q_size_(spec_.num_q_heads * spec_.head_dim),
+      kv_size_(spec_.num_kv_heads * spec_.head_dim) {
+  group_segments();
+  lay_out_rows();
+  const auto allocate = [this](auto& buffer, int64_t columns) {
+    buffer.resize(static_cast<size_t>(rows_ * columns));
+  };
+  allocate(residual_, spec_.hidden_size);
+  allocate(block_out_, spec_.hidden_size);
+  allocate(normed_, spec_.hidden_size);
+  allocate(qkv_, q_size_ + 2 * kv_size_);
+  allocate(q_, q_size_);
+  allocate(k_, kv_size_);
+  allocate(v_, kv_size_);
+  allocate(attended_, q_size_);
+  allocate(gate_up_, 2 * spec_.intermediate_size);
+  allocate(act_, spec_.intermediate_size);
+  embed();
+}
+
+void Model::ForwardPass::group_segments() {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    if (segment.slots.size() != segment.tokens.size()) {
+      throw ShapeError(fmt::format("forward: segment {}: {} tokens but {} slots", i,
+                                   segment.tokens.size(), segment.slots.size()));
+    }
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
+      return g.cache == segment.cache && g.scales == segment.scales;
+    });
+    if (group == groups_.end()) {
+      group = groups_.insert(groups_.end(),
+                             Group{segment.cache, segment.scales, {}, 0, 1, {}, {}, {0}});
+    }
+    group->segments.push_back(i);
+  }
+}
+
+void Model::ForwardPass::lay_out_rows() {
+  first_row_.resize(segments_.size());
+  kernels_.resize(segments_.size());
+  for (Group& group : groups_) {
+    group.first_row = rows_;
+    for (const size_t i : group.segments) {
+      const Segment& segment = segments_[i];
+      const int64_t count = std::ssize(segment.tokens);
+      first_row_[i] = rows_;
+      for (int64_t t = 0; t < count; ++t)
+        positions_.push_back(static_cast<int32_t>(segment.first_position + t));
+      rows_ += count;
+      group.seq_lens.push_back(static_cast<int32_t>(segment.first_position + count));
+      group.query_start.push_back(static_cast<int32_t>(rows_ - group.first_row));
+      group.max_blocks = std::max(group.max_blocks, segment.blocks.size());
+    }
+    fill_block_table(group);
+  }
+}
+
+void Model::ForwardPass::fill_block_table(Group& group) const {
+  group.block_table.assign(group.segments.size() * group.max_blocks, -1);
+  for (size_t s = 0; s < group.segments.size(); ++s) {
+    std::ranges::copy(segments_[group.segments[s]].blocks,
+                      group.block_table.begin() + s * group.max_blocks);
+  }
+}
+
+void Model::ForwardPass::embed() {
+  std::vector<uint16_t> row(static_cast<size_t>(spec_.hidden_size));
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    float* out = residual_.data() + first_row_[i] * spec_.hidden_size;
+    for (const int32_t token : segments_[i].tokens) {
+      if (token < 0 || token >= spec_.vocab_size) {
+        throw ValueError(
+            fmt::format("token id: expected 0 to {}, found {}", spec_.vocab_size - 1, token));
+      }
+      model_.checkpoint().read_bf16("model.embed_tokens.weight", token, 1, row.data());
+      bf16_decode(row.data(), out, row.size());
+      out += spec_.hidden_size;
+    }
+  }
+}
+
+TensorView Model::ForwardPass::hidden_view(std::vector<float>& data) const {
+  return TensorView::contiguous(data.data(), DType::kF32, {rows_, spec_.hidden_size});
+}
+
+TensorView Model::ForwardPass::rows_view(const std::vector<uint16_t>& data, int64_t columns) const {
+  return TensorView::contiguous(data.data(), DType::kBF16, {rows_, columns});
+}
+
+TensorView Model::ForwardPass::heads_view(std::vector<uint16_t>& data, int64_t first_row,
+                                          int64_t rows, int64_t heads) const {
+  return TensorView::contiguous(data.data() + first_row * heads * spec_.head_dim, DType::kBF16,
+                                {rows, heads, spec_.head_dim});
+}
+
+void Model::ForwardPass::project_heads(const Layer& layer) {
+  const int64_t size = q_size_ + 2 * kv_size_;
+  const KernelUsed used = matmul(layer.qkv, rows_view(normed_, spec_.hidden_size),
+                                 TensorView::contiguous(qkv_.data(), DType::kF32, {rows_, size}));
+  for (ForwardKernels& kernels : kernels_) kernels.matmul.insert(used.name);
+  const auto columns = [&](int64_t first, int64_t count) {
+    TensorView view = TensorView::contiguous(qkv_.data() + first, DType::kF32,
+                                             {rows_, count / spec_.head_dim, spec_.head_dim});
+    view.strides[0] = size;
+    return view;
+  };
+  const auto bias = [&](int64_t first, int64_t count) {
+    if (layer.qkv_bias.empty()) return std::span<const float>();
+    return std::span(layer.qkv_bias)
+        .subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  };
+  const RopeTable& table = *model_.weights_->rope;
+  rope(columns(0, q_size_), bias(0, q_size_), positions_, table,
+       heads_view(q_, 0, rows_, spec_.num_q_heads));
+  rope(columns(q_size_, kv_size_), bias(q_size_, kv_size_), positions_, table,
+       heads_view(k_, 0, rows_, spec_.num_kv_heads));
+  const int64_t v_first = q_size_ + kv_size_;
+  TensorView v = TensorView::contiguous(qkv_.data() + v_first, DType::kF32, {rows_, kv_size_});
+  v.strides[0] = size;
+  add_bias(v, bias(v_first, kv_size_), rows_view(v_, kv_size_));
+}
+
+void Model::ForwardPass::store(int64_t l) {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Segment& segment = segments_[i];
+    const int64_t count = std::ssize(segment.tokens);
+    StoreKvParams p;
+    p.k = heads_view(k_, first_row_[i], count, spec_.num_kv_heads);
+    p.v = heads_view(v_, first_row_[i], count, spec_.num_kv_heads);
+    p.slot_mapping = segment.slots;
+    p.cache = segment.cache->layer(l);
+    p.k_scale = scales_of(segment.scales, l, Side::kK);
+    p.v_scale = scales_of(segment.scales, l, Side::kV);
+    p.rounding = segment.rounding;
+    p.counts = segment.counts == nullptr ? nullptr : segment.counts + l;
+    kernels_[i].store_kv.insert(store_kv(p, Device::kCpu).name);
+  }
+}
+
+void Model::ForwardPass::attend_cache(int64_t l) {
+  std::vector<AttendParams> params;
+  for (Group& group : groups_) {
+    const int64_t rows = group.query_start.back();
+    AttendParams p;
+    p.q = heads_view(q_, group.first_row, rows, spec_.num_q_heads);
+    p.out = heads_view(attended_, group.first_row, rows, spec_.num_q_heads);
+    p.cache = group.cache->layer(l);
+    p.block_table = TensorView::contiguous(
+        group.block_table.data(), DType::kI32,
+        {std::ssize(group.seq_lens), static_cast<int64_t>(group.max_blocks)});
+    p.seq_lens = group.seq_lens;
+    p.query_start = group.query_start;
+    p.k_scale = scales_of(group.scales, l, Side::kK);
+    p.v_scale = scales_of(group.scales, l, Side::kV);
+    p.softmax_scale = model_.softmax_scale();
+    p.keys_per_split = keys_per_split_;
+    params.push_back(p);
+  }
+  const std::vector<KernelUsed> used = attend(params, Device::kCpu);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (const size_t i : groups_[g].segments) kernels_[i].attend.insert(used[g].name);
+  }
+}
+
+AttentionTap Model::ForwardPass::tap(size_t segment, int64_t l) const {
+  const Layer& layer = model_.weights_->layers[static_cast<size_t>(l)];
+  const int64_t row = first_row_[segment];
+  AttentionTap tap;
+  tap.layer = l;
+  tap.sequence = segments_[segment].sequence;
+  tap.first_position = segments_[segment].first_position;
+  tap.num_tokens = std::ssize(segments_[segment].tokens);
+  tap.num_q_heads = spec_.num_q_heads;
+  tap.num_kv_heads = spec_.num_kv_heads;
+  tap.head_dim = spec_.head_dim;
+  tap.hidden_size = spec_.hidden_size;
+  tap.softmax_scale = model_.softmax_scale();
+  tap.q = q_.data() + row * q_size_;
+  tap.k = k_.data() + row * kv_size_;
+  tap.v = v_.data() + row * kv_size_;
+  tap.residual = residual_.data() + row * spec_.hidden_size;
+  tap.block_out = block_out_.data() + row * spec_.hidden_size;
+  tap.project = [this, &layer](const float* in, int64_t rows, float* out) {
+    std::vector<uint16_t> x(static_cast<size_t>(rows * q_size_));
+    bf16_encode(in, x.data(), x.size());
+    const TensorView y = TensorView::contiguous(out, DType::kF32, {rows, spec_.hidden_size});
+    matmul(layer.o, TensorView::contiguous(x.data(), DType::kBF16, {rows, q_size_}), y);
+  };
+  return tap;
+}
+
+void Model::ForwardPass::show_observers(int64_t l) {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].observer != nullptr) segments_[i].observer->on_attention(tap(i, l));
+  }
+}
+
+void Model::ForwardPass::attention_block(int64_t l) {
+  const Layer& layer = model_.weights_->layers[static_cast<size_t>(l)];
+  const auto eps = static_cast<float>(spec_.rms_norm_eps);
+  rms_norm(hidden_view(residual_), layer.input_norm, eps, rows_view(normed_, spec_.hidden_size));
+  project_heads(layer);
+  store(l);
+  attend_cache(l);
+  matmul(layer.o, rows_view(attended_, q_size_), hidden_view(block_out_));
+  show_observers(l);
+  add_residual(hidden_view(block_out_), layer.o_bias, hidden_view(residual_));
+}
+
+void Model::ForwardPass::mlp_block(const Layer& layer) {
+  const auto eps = static_cast<float>(spec_.rms_norm_eps);
+  const TensorView gate_up = TensorView::contiguous(gate_up_.data(), DType::kF32,
+                                                    {rows_, 2 * int64_t{spec_.intermediate_size}});
+  rms_norm(hidden_view(residual_), layer.post_norm, eps, rows_view(normed_, spec_.hidden_size));
+  matmul(layer.gate_up, rows_view(normed_, spec_.hidden_size), gate_up);
+  silu_mul(gate_up, rows_view(act_, spec_.intermediate_size));
+  matmul(layer.down, rows_view(act_, spec_.intermediate_size), hidden_view(block_out_));
+  add_residual(hidden_view(block_out_), {}, hidden_view(residual_));
+}
+
+HiddenStates Model::ForwardPass::run() {
+  for (int64_t l = 0; l < spec_.num_layers; ++l) {
+    attention_block(l);
+    mlp_block(model_.weights_->layers[static_cast<size_t>(l)]);
+  }
+  HiddenStates out;
+  out.rows_ = rows_;
+  out.first_row_ = first_row_;
+  out.normed_.resize(static_cast<size_t>(rows_ * spec_.hidden_size));
+  rms_norm(hidden_view(residual_), model_.weights_->final_norm,
+           static_cast<float>(spec_.rms_norm_eps), rows_view(out.normed_, spec_.hidden_size));
+  return out;
+}
+
+}  // namespace kv

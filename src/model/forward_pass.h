@@ -1,0 +1,63 @@
+#pragma once
+
+#include <vector>
+
+#include "model/model.h"
+#include "model/weights.h"
+#include "ops/attend.h"
+
+namespace kv {
+
+/// One call of Model::forward: the batch's rows and the buffers that every layer reuses. Rows are
+/// ordered by cache, so that each cache's sequences are one piece of every buffer.
+class Model::ForwardPass {
+ public:
+  ForwardPass(const Model& model, std::span<const Segment> segments, int32_t keys_per_split);
+
+  HiddenStates run();
+  const std::vector<ForwardKernels>& kernels() const { return kernels_; }
+
+ private:
+  /// The sequences that one cache holds, as attend() wants them. Static scales belong to the
+  /// cache's arm.
+  struct Group {
+    KvCache* cache;
+    const ScaleTable* scales;
+    std::vector<size_t> segments;
+    int64_t first_row = 0;
+    size_t max_blocks = 1;
+    std::vector<int32_t> block_table, seq_lens, query_start;
+  };
+
+  void group_segments();
+  void lay_out_rows();
+  void fill_block_table(Group& group) const;
+  void embed();
+
+  void attention_block(int64_t l);
+  void project_heads(const Layer& layer);
+  void store(int64_t l);
+  void attend_cache(int64_t l);
+  void show_observers(int64_t l);
+  void mlp_block(const Layer& layer);
+
+  AttentionTap tap(size_t segment, int64_t l) const;
+  TensorView hidden_view(std::vector<float>& data) const;
+  TensorView rows_view(const std::vector<uint16_t>& data, int64_t columns) const;
+  TensorView heads_view(std::vector<uint16_t>& data, int64_t first_row, int64_t rows,
+                        int64_t heads) const;
+
+  const Model& model_;
+  const ModelSpec& spec_;
+  std::span<const Segment> segments_;
+  int32_t keys_per_split_;
+  int64_t rows_ = 0, q_size_, kv_size_;
+  std::vector<Group> groups_;
+  std::vector<int64_t> first_row_;  // [segments]
+  std::vector<int32_t> positions_;  // [rows]
+  std::vector<float> residual_, block_out_, qkv_, gate_up_;
+  std::vector<uint16_t> normed_, q_, k_, v_, attended_, act_;
+  std::vector<ForwardKernels> kernels_;  // [segments]
+};
+
+}  // namespace kv

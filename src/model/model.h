@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cache/kv_cache.h"
+#include "cache/scale_table.h"
+#include "checkpoint/checkpoint.h"
+#include "model/tap.h"
+#include "numeric/rounding.h"
+#include "ops/store_kv.h"
+
+namespace kv {
+
+/// Some consecutive new tokens of one sequence. Its block table has room for them already.
+struct Segment {
+  std::span<const int32_t> tokens;
+  int64_t first_position = 0;          // tokens that are in the cache before these
+  std::span<const int32_t> blocks;     // the sequence's blocks, new ones included
+  std::span<const int64_t> slots;      // [tokens] where their keys and values go
+  KvCache* cache = nullptr;            // the arm's pages
+  const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
+  Rounding rounding = Rounding::kNearestEven;
+  int64_t sequence = 0;  // the caller's number, passed on to the observer
+  AttentionObserver* observer = nullptr;
+  StoreCounts* counts = nullptr;  // [num_layers], added to; may be null
+};
+
+/// What really ran for one segment over all layers, each name once.
+struct ForwardKernels {
+  std::set<std::string> store_kv, attend, matmul;
+};
+
+/// Final hidden states, ready for logits.
+class HiddenStates {
+ public:
+  int64_t rows() const { return rows_; }
+
+  /// The row of a segment's token, counted within this pass.
+  int64_t row(size_t segment, int64_t token) const { return first_row_.at(segment) + token; }
+
+ private:
+  friend class Model;
+  int64_t rows_ = 0;
+  std::vector<int64_t> first_row_;  // [segments]
+  std::vector<uint16_t> normed_;    // [rows, hidden] bf16
+};
+
+/// A decoder of the Llama kind (Llama, Qwen2): weights packed for this machine, no state of any
+/// sequence.
+class Model {
+ public:
+  /// Packs all weights; `progress` (may be null) is told the share done, 0 to 1.
+  static std::shared_ptr<const Model> load(std::shared_ptr<const Checkpoint> checkpoint,
+                                           const std::function<void(double)>& progress = {});
+
+  const ModelSpec& spec() const { return checkpoint_->spec(); }
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  std::vector<LayerGeometry> geometry() const;
+  float softmax_scale() const;
+  int64_t weight_bytes() const { return weight_bytes_; }
+
+  /// Runs the new tokens of all segments through all layers: stores keys and values in each
+  /// segment's cache and attends to what the cache gives back. A segment's result is the same bits
+  /// whatever the other segments are and however its sequence is cut into chunks. `keys_per_split`
+  /// as in AttendParams.
+  HiddenStates forward(std::span<const Segment> segments, int32_t keys_per_split = 0,
+                       std::vector<ForwardKernels>* kernels = nullptr) const;
+
+  /// Logits of some rows of the hidden states: out [rows.size(), vocab_size] f32.
+  void logits(const HiddenStates& hidden, std::span<const int64_t> rows, float* out) const;
+
+ private:
+  struct Layer;
+  struct Weights;
+  class ForwardPass;
+  Model() = default;
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  std::shared_ptr<const Weights> weights_;
+  int64_t weight_bytes_ = 0;
+};
+
+}  // namespace kv
