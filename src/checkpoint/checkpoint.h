@@ -29,7 +29,12 @@ class Checkpoint {
   static std::unique_ptr<Checkpoint> open(const std::filesystem::path& path);
   ~Checkpoint();
 
+  /// As given to open().
   const std::filesystem::path& path() const;
+
+  /// Where the files lie.
+  std::filesystem::path folder() const;
+
   const ModelSpec& spec() const;
 
   /// Whether the file holds the tensor. With tied embeddings lm_head.weight is never read: use

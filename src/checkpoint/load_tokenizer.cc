@@ -1,0 +1,60 @@
+#include "checkpoint/load_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "checkpoint/gguf_file.h"
+#include "checkpoint/hf_config.h"
+#include "kvscale/error.h"
+
+namespace kv {
+namespace {
+
+std::optional<int32_t> token_id(const GgufFile& gguf, std::string_view key) {
+  const std::optional<int64_t> id = gguf.metadata().integer(key);
+  if (!id) return std::nullopt;
+  return expect_within(kTokenRange, *id, gguf.file_name(), key);
+}
+
+GgufVocab read_vocab(const GgufFile& gguf) {
+  const GgufMetadata& metadata = gguf.metadata();
+  GgufVocab vocab;
+  vocab.file_name = gguf.file_name();
+  vocab.model = metadata.text("tokenizer.ggml.model").value_or("");
+  vocab.pre = metadata.text("tokenizer.ggml.pre").value_or("default");
+  vocab.tokens = metadata.texts("tokenizer.ggml.tokens");
+  for (const int64_t type : metadata.integers("tokenizer.ggml.token_type")) {
+    // Types are 1 to 6; what no int32 holds is none of them either.
+    vocab.types.push_back(
+        expect_within({std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
+                      type, vocab.file_name, "tokenizer.ggml.token_type"));
+  }
+  vocab.merges = metadata.texts("tokenizer.ggml.merges");
+  vocab.bos_id = token_id(gguf, "tokenizer.ggml.bos_token_id");
+  vocab.eos_id = token_id(gguf, "tokenizer.ggml.eos_token_id");
+  vocab.unk_id = token_id(gguf, "tokenizer.ggml.unknown_token_id");
+  vocab.pad_id = token_id(gguf, "tokenizer.ggml.padding_token_id");
+  vocab.add_bos = metadata.boolean("tokenizer.ggml.add_bos_token");
+  vocab.add_eos = metadata.boolean("tokenizer.ggml.add_eos_token");
+  return vocab;
+}
+
+Tokenizer read_tokenizer(const Checkpoint& checkpoint) {
+  if (checkpoint.gguf() != nullptr) return Tokenizer::from_gguf(read_vocab(*checkpoint.gguf()));
+  const std::filesystem::path path = checkpoint.folder() / "tokenizer.json";
+  return Tokenizer::from_tokenizer_json(read_text_file(path), "tokenizer.json");
+}
+
+}  // namespace
+
+Tokenizer load_tokenizer(const Checkpoint& checkpoint) {
+  Tokenizer tokenizer = read_tokenizer(checkpoint);
+  if (tokenizer.vocab_size() <= checkpoint.spec().vocab_size) return tokenizer;
+  throw FormatError(fmt::format("{}: the tokenizer has ids up to {}, the embedding {} rows",
+                                checkpoint.path().string(), tokenizer.vocab_size() - 1,
+                                checkpoint.spec().vocab_size));
+}
+
+}  // namespace kv
