@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/layout.h"
@@ -68,15 +69,17 @@ class RangeMeter : public AttentionObserver {
   std::vector<RangeRecord> finish() const;
 
  private:
-  struct LayerState;
+  struct Layer;
   struct History;
 
-  LayerState& layer_state(const AttentionTap& tap);
-  void append(const AttentionTap& tap, History& history);
+  Layer& layer_of(const AttentionTap& tap);
+  History& history_of(const AttentionTap& tap);
+  void count_values(const AttentionTap& tap, const History& history, Layer& layer) const;
+  void measure_queries(const AttentionTap& tap, const History& history, Layer& layer) const;
 
   std::vector<RangeLayout> layouts_;
   RangeOptions options_;
-  std::map<int64_t, std::unique_ptr<LayerState>> layers_;
+  std::map<int64_t, std::unique_ptr<Layer>> layers_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<History>> histories_;  // sequence, layer
 };
 

@@ -1,0 +1,317 @@
+#include "evaluate/range_health.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "evaluate/range_queries.h"
+#include "evaluate/range_values.h"
+#include "kvscale/error.h"
+#include "numeric/bulk.h"
+
+namespace kv {
+namespace {
+
+size_t index(int64_t i) { return static_cast<size_t>(i); }
+
+}  // namespace
+
+/// Sums over all sequences of one layer.
+struct RangeMeter::Layer {
+  int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::array<std::vector<HeadSums>, 2> sides;             // [side][kv head]
+  std::array<std::vector<std::vector<float>>, 2> scales;  // [side][kv head][layout]
+  std::array<std::vector<std::vector<double>>, 2> noise;  // [side][layout][q head]
+  std::vector<std::array<double, kNumDamages>> damage;    // [layout]
+  int64_t queries = 0;
+
+  bool has_geometry_of(const AttentionTap& tap) const {
+    return num_q_heads == tap.num_q_heads && num_kv_heads == tap.num_kv_heads &&
+           head_dim == tap.head_dim;
+  }
+};
+
+/// Keys and values of one sequence's layer so far, BF16, [side][kv head][tokens, head_dim].
+struct RangeMeter::History {
+  int64_t tokens = 0;
+  std::array<std::vector<std::vector<uint16_t>>, 2> sides;
+
+  void append(const AttentionTap& tap) {
+    for (size_t s = 0; s < 2; ++s) {
+      const uint16_t* rows = s == 0 ? tap.k : tap.v;
+      sides[s].resize(index(tap.num_kv_heads));
+      for (int64_t t = 0; t < tap.num_tokens; ++t) {
+        for (std::vector<uint16_t>& head : sides[s]) {
+          head.insert(head.end(), rows, rows + tap.head_dim);
+          rows += tap.head_dim;
+        }
+      }
+    }
+    tokens += tap.num_tokens;
+  }
+
+  /// Tokens [first, last) of one head in F32.
+  std::vector<float> load(size_t side, int64_t head, int64_t head_dim, int64_t first,
+                          int64_t last) const {
+    std::vector<float> out(index((last - first) * head_dim));
+    bf16_decode(sides[side][index(head)].data() + first * head_dim, out.data(), out.size());
+    return out;
+  }
+};
+
+RangeMeter::RangeMeter(std::vector<RangeLayout> layouts, RangeOptions options)
+    : layouts_(std::move(layouts)), options_(options) {
+  if (layouts_.empty()) throw ValueError("range meter: expected at least one layout, found none");
+  for (size_t i = 0; i < layouts_.size(); ++i) {
+    if (!is_fp8(layouts_[i].format)) {
+      throw ValueError(fmt::format("range meter: layout \"{}\" stores BF16: nothing is rounded",
+                                   layouts_[i].name));
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (layouts_[j].name != layouts_[i].name) continue;
+      throw ValueError(fmt::format("range meter: two layouts \"{}\"", layouts_[i].name));
+    }
+  }
+  if (options_.first_query < 0 || options_.stride < 1) {
+    throw ValueError(
+        fmt::format("range meter: expected a first query >= 0 and a stride >= 1, found {} and {}",
+                    options_.first_query, options_.stride));
+  }
+}
+
+RangeMeter::~RangeMeter() = default;
+
+namespace {
+
+/// The scale of every layout for one head, 1 for inline ones.
+std::vector<float> scales_of(const std::vector<RangeLayout>& layouts, const AttentionTap& tap,
+                             Side side, int64_t head) {
+  std::vector<float> out;
+  for (const RangeLayout& layout : layouts) {
+    if (has_inline_scales(layout.format)) {
+      out.push_back(1);
+      continue;
+    }
+    const auto heads = layout.scales.heads(tap.layer, side);
+    if (static_cast<int64_t>(heads.size()) != tap.num_kv_heads) {
+      throw ValueError(
+          fmt::format("range meter: layout \"{}\": expected scales of {} KV heads, "
+                      "found {} ({})",
+                      layout.name, tap.num_kv_heads, heads.size(), layout.scales.source()));
+    }
+    out.push_back(heads[index(head)]);
+  }
+  return out;
+}
+
+}  // namespace
+
+RangeMeter::Layer& RangeMeter::layer_of(const AttentionTap& tap) {
+  std::unique_ptr<Layer>& slot = layers_[tap.layer];
+  if (slot) {
+    if (slot->has_geometry_of(tap)) return *slot;
+    throw ValueError(fmt::format(
+        "range meter: layer {}: expected {} query heads, {} KV heads of {} values as before, found "
+        "{}, {}, {}",
+        tap.layer, slot->num_q_heads, slot->num_kv_heads, slot->head_dim, tap.num_q_heads,
+        tap.num_kv_heads, tap.head_dim));
+  }
+  auto layer = std::make_unique<Layer>();
+  layer->num_q_heads = tap.num_q_heads;
+  layer->num_kv_heads = tap.num_kv_heads;
+  layer->head_dim = tap.head_dim;
+  for (const Side side : kSides) {
+    const auto s = static_cast<size_t>(side);
+    layer->sides[s].assign(index(tap.num_kv_heads), HeadSums(tap.head_dim, layouts_.size()));
+    layer->noise[s].assign(layouts_.size(), std::vector<double>(index(tap.num_q_heads)));
+    for (int64_t head = 0; head < tap.num_kv_heads; ++head) {
+      layer->scales[s].push_back(scales_of(layouts_, tap, side, head));
+    }
+  }
+  layer->damage.resize(layouts_.size());
+  slot = std::move(layer);
+  return *slot;
+}
+
+RangeMeter::History& RangeMeter::history_of(const AttentionTap& tap) {
+  std::unique_ptr<History>& slot = histories_[{tap.sequence, tap.layer}];
+  if (!slot) slot = std::make_unique<History>();
+  if (slot->tokens == tap.first_position) return *slot;
+  throw ValueError(
+      fmt::format("range meter: sequence {} layer {}: expected the tokens from position {} on, "
+                  "found position {}",
+                  tap.sequence, tap.layer, slot->tokens, tap.first_position));
+}
+
+void RangeMeter::on_attention(const AttentionTap& tap) {
+  if (tap.num_tokens == 0) return;
+  if (tap.num_kv_heads < 1 || tap.num_q_heads % tap.num_kv_heads != 0) {
+    throw ValueError(
+        fmt::format("range meter: expected query heads to be a multiple of KV heads, "
+                    "found {} and {}",
+                    tap.num_q_heads, tap.num_kv_heads));
+  }
+  Layer& layer = layer_of(tap);
+  History& history = history_of(tap);
+  history.append(tap);
+  count_values(tap, history, layer);
+  measure_queries(tap, history, layer);
+}
+
+void RangeMeter::count_values(const AttentionTap& tap, const History& history, Layer& layer) const {
+  const int64_t tasks = 2 * tap.num_kv_heads;
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t task = 0; task < tasks; ++task) {
+    const size_t side = index(task % 2);
+    const int64_t head = task / 2;
+    const std::vector<float> x =
+        history.load(side, head, tap.head_dim, tap.first_position, history.tokens);
+    layer.sides[side][index(head)].add(x.data(), tap.num_tokens, layouts_,
+                                       layer.scales[side][index(head)], options_.rounding);
+  }
+}
+
+namespace {
+
+/// The sampled queries of one call.
+std::vector<int64_t> sampled_positions(const AttentionTap& tap, const RangeOptions& options) {
+  std::vector<int64_t> out;
+  const int64_t last = tap.first_position + tap.num_tokens;
+  int64_t position = options.first_query;
+  if (position < tap.first_position) {
+    const int64_t behind = tap.first_position - position;
+    position += (behind + options.stride - 1) / options.stride * options.stride;
+  }
+  for (; position < last; position += options.stride) out.push_back(position);
+  return out;
+}
+
+/// |damaged - control|^2 / |residual + control|^2 of every query, summed in order.
+void add_damage(const AttentionTap& tap, const std::vector<int64_t>& positions,
+                const QueryOutputs& out, std::vector<std::array<double, kNumDamages>>& sums) {
+  const int64_t width = tap.hidden_size;
+  std::vector<float> control(index(out.rows * width)), damaged(control.size());
+  tap.project(out.control.data(), out.rows, control.data());
+  std::vector<double> after(index(out.rows));
+  for (int64_t r = 0; r < out.rows; ++r) {
+    const float* residual = tap.residual + (positions[index(r)] - tap.first_position) * width;
+    for (int64_t c = 0; c < width; ++c) {
+      const double x = static_cast<double>(residual[c]) + control[index(r * width + c)];
+      after[index(r)] += x * x;
+    }
+  }
+  for (size_t variant = 0; variant < out.damaged.size(); ++variant) {
+    tap.project(out.damaged[variant].data(), out.rows, damaged.data());
+    for (int64_t r = 0; r < out.rows; ++r) {
+      double squares = 0;
+      for (size_t i = index(r * width); i < index((r + 1) * width); ++i) {
+        const double error = static_cast<double>(damaged[i]) - control[i];
+        squares += error * error;
+      }
+      sums[variant / kNumDamages][variant % kNumDamages] += relative(squares, after[index(r)]);
+    }
+  }
+}
+
+}  // namespace
+
+void RangeMeter::measure_queries(const AttentionTap& tap, const History& history,
+                                 Layer& layer) const {
+  const std::vector<int64_t> positions = sampled_positions(tap, options_);
+  if (positions.empty()) return;
+  const int64_t tokens = positions.back() + 1;
+  const int64_t group = tap.num_q_heads / tap.num_kv_heads;
+  QueryOutputs out(static_cast<int64_t>(positions.size()), tap.num_q_heads, tap.head_dim,
+                   layouts_.size());
+  for (int64_t h = 0; h < tap.num_kv_heads; ++h) {
+    const HeadKeys head(history.load(0, h, tap.head_dim, 0, tokens),
+                        history.load(1, h, tap.head_dim, 0, tokens), tap.head_dim, layouts_,
+                        layer.scales[0][index(h)], layer.scales[1][index(h)], options_.rounding);
+    measure_group(tap, head, positions, h * group, out);
+  }
+  for (size_t layout = 0; layout < layouts_.size(); ++layout) {
+    for (size_t i = 0; i < out.score_variance[layout].size(); ++i) {
+      const size_t q_head = i % index(tap.num_q_heads);
+      layer.noise[0][layout][q_head] += out.score_variance[layout][i];
+      layer.noise[1][layout][q_head] += out.value_error[layout][i];
+    }
+  }
+  add_damage(tap, positions, out, layer.damage);
+  layer.queries += out.rows;
+}
+
+void RangeMeter::end_sequence(int64_t sequence) {
+  std::erase_if(histories_, [&](const auto& entry) { return entry.first.first == sequence; });
+}
+
+namespace {
+
+/// Noise per head from the sums over queries, then the layer's: root mean square, and the worst.
+void set_noise(RangeRecord& record, const std::vector<double>& sums, int64_t queries) {
+  double total = 0;
+  for (const double sum : sums) {
+    const double mean = queries > 0 ? sum / static_cast<double>(queries) : 0;
+    record.noise_heads.push_back(std::sqrt(mean));
+    total += mean;
+  }
+  record.noise_mean = std::sqrt(total / static_cast<double>(sums.size()));
+  record.noise_worst = *std::max_element(record.noise_heads.begin(), record.noise_heads.end());
+}
+
+/// SQNR, clipping, flushing and amax of a layer's side and of its heads.
+void set_values(RangeRecord& record, const std::vector<HeadSums>& heads, size_t layout) {
+  double energy = 0, centred = 0, error = 0, values = 0, clipped = 0, flushed = 0;
+  for (const HeadSums& head : heads) {
+    const RoundingSums& sums = head.layouts[layout];
+    const auto n = static_cast<double>(head.num_values());
+    energy += head.energy();
+    centred += head.centred_energy();
+    error += sums.error_squared;
+    values += n;
+    clipped += static_cast<double>(sums.clipped);
+    flushed += static_cast<double>(sums.flushed);
+    record.amax = std::max(record.amax, static_cast<double>(head.amax));
+    record.amax_heads.push_back(head.amax);
+    record.sqnr_db_heads.push_back(decibels(head.energy(), sums.error_squared));
+    record.clip_frac_heads.push_back(static_cast<double>(sums.clipped) / n);
+  }
+  record.sqnr_db = decibels(energy, error);
+  record.centred_sqnr_db = decibels(centred, error);
+  record.clip_frac = clipped / values;
+  record.zero_frac = flushed / values;
+}
+
+}  // namespace
+
+std::vector<RangeRecord> RangeMeter::finish() const {
+  std::vector<RangeRecord> out;
+  for (const auto& [number, layer] : layers_) {
+    for (size_t layout = 0; layout < layouts_.size(); ++layout) {
+      const auto add = [&](const char* side, Damage damage) -> RangeRecord& {
+        RangeRecord record;
+        record.layer = number;
+        record.side = side;
+        record.layout = layouts_[layout].name;
+        record.record_id = fmt::format("range/{}/{}/{}", number, side, record.layout);
+        record.tokens = layer->sides[0].front().tokens;
+        record.queries = layer->queries;
+        const double sum = layer->damage[layout][damage];
+        record.block_damage =
+            layer->queries > 0 ? std::sqrt(sum / static_cast<double>(layer->queries)) : 0;
+        return out.emplace_back(std::move(record));
+      };
+      for (const Side side : kSides) {
+        const auto s = static_cast<size_t>(side);
+        RangeRecord& record = add(name(side).data(), side == Side::kK ? kDamageK : kDamageV);
+        set_noise(record, layer->noise[s][layout], layer->queries);
+        set_values(record, layer->sides[s], layout);
+      }
+      add("kv", kDamageBoth);
+    }
+  }
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "evaluate/range_health.h"
+#include "numeric/bulk.h"
+
+namespace kv {
+
+/// What a layout gives back for one head's values: x [tokens, head_dim], stored likewise.
+/// `static_scale` is unused for inline scales. `codes` is scratch.
+EncodeCounts store_and_load(Format format, float static_scale, Rounding rounding, const float* x,
+                            int64_t tokens, int64_t head_dim, float* stored,
+                            std::vector<uint8_t>& codes);
+
+/// Counts over all values of one head under one layout.
+struct RoundingSums {
+  double error_squared = 0;
+  int64_t clipped = 0, flushed = 0;
+};
+
+/// Counts over all values of one KV head of a layer's K or V.
+struct HeadSums {
+  float amax = 0;
+  int64_t tokens = 0;
+  std::vector<double> channel_sum, channel_squares;  // [head_dim]
+  std::vector<RoundingSums> layouts;
+
+  HeadSums(int64_t head_dim, size_t num_layouts);
+
+  /// Adds x [tokens, head_dim]; stored values are those of store_and_load under each layout.
+  void add(const float* x, int64_t num_tokens, const std::vector<RangeLayout>& all,
+           const std::vector<float>& static_scales, Rounding rounding);
+
+  double energy() const;
+  double centred_energy() const;  // each channel's mean taken out
+  int64_t num_values() const { return tokens * static_cast<int64_t>(channel_sum.size()); }
+};
+
+/// 10 log10(signal / error); infinite without an error.
+double decibels(double signal, double error);
+
+}  // namespace kv
