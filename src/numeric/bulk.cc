@@ -7,6 +7,7 @@
 
 #include "kvscale/error.h"
 #include "numeric/bf16.h"
+#include "numeric/dispatch.h"
 #include "numeric/e4m3.h"
 #include "numeric/f16.h"
 #include "numeric/simd.h"
@@ -24,6 +25,8 @@ namespace HWY_NAMESPACE {
 
 using DF = hn::ScalableTag<float>;
 using DU = hn::RebindToUnsigned<DF>;
+
+int64_t compiled_target() { return HWY_TARGET; }
 
 /// EncodeCounts of whole vectors, one sum per lane.
 class LaneCounts {
@@ -209,6 +212,7 @@ HWY_AFTER_NAMESPACE();
 namespace kv {
 namespace {
 
+HWY_EXPORT(compiled_target);
 HWY_EXPORT(encode_divided);
 HWY_EXPORT(encode_multiplied);
 HWY_EXPORT(decode_e4m3);
@@ -224,6 +228,8 @@ void check_factor(const char* function, const char* name, float value) {
 }
 
 }  // namespace
+
+int64_t dispatched_highway_target() { return HWY_DYNAMIC_DISPATCH(compiled_target)(); }
 
 EncodeCounts e4m3_encode(const float* x, uint8_t* codes, size_t n, float scale, Rounding rounding) {
   check_factor("e4m3_encode", "scale", scale);

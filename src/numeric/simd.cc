@@ -6,29 +6,12 @@
 #include <atomic>
 #include <cstdint>
 
+#include "hwy/targets.h"
 #include "kvscale/error.h"
+#include "numeric/dispatch.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "numeric/simd.cc"
-#include "hwy/foreach_target.h"
-// highway.h must follow foreach_target.h.
-#include "hwy/highway.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace kv {
-namespace HWY_NAMESPACE {
-
-int64_t compiled_target() { return HWY_TARGET; }
-
-}  // namespace HWY_NAMESPACE
-}  // namespace kv
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace kv {
 namespace {
-
-HWY_EXPORT(compiled_target);
 
 constexpr std::string_view kBf16Name = "avx3_bf16";
 
@@ -97,13 +80,12 @@ void force_simd_target(std::string_view name) {
 
 std::string active_simd_target() {
   if (avx512_bf16_allowed()) return std::string(kBf16Name);
-  return name_of(HWY_DYNAMIC_DISPATCH(compiled_target)());
+  return name_of(dispatched_highway_target());
 }
 
 bool avx512_bf16_allowed() {
   static const bool has = machine_has_avx512_bf16();
-  return has && !bf16_is_forced_off && HWY_DYNAMIC_DISPATCH(compiled_target)() == HWY_AVX3_DL;
+  return has && !bf16_is_forced_off && dispatched_highway_target() == HWY_AVX3_DL;
 }
 
 }  // namespace kv
-#endif  // HWY_ONCE

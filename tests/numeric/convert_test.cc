@@ -1,10 +1,9 @@
-// The per-target pieces for kernels, on every target and with vectors of every size: the values,
+// The per-target pieces for kernels, on every target and with vectors of several sizes: the values,
 // and that they touch exactly as many elements as the vector has lanes.
 
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,124 +20,82 @@
 #include "hwy/highway.h"
 #include "numeric/convert-inl.h"
 
+#ifndef KV_TESTS_NUMERIC_PIECES
+#define KV_TESTS_NUMERIC_PIECES
+namespace kv {
+
+/// The pieces for one vector size of one target, behind plain pointers.
+struct Pieces {
+  size_t lanes;
+  void (*load_e4m3)(const uint8_t* codes, float* x);
+  void (*load_e4m3x4)(const uint8_t* codes, float* x);
+  void (*load_bf16)(const uint16_t* halves, float* x);
+  void (*load_f16)(const uint16_t* halves, float* x);
+  void (*store_bf16)(const float* x, uint16_t* halves);
+  void (*store_e4m3_nearest)(const float* x, uint8_t* codes);
+  void (*store_e4m3_truncated)(const float* x, uint8_t* codes);
+  void (*encode_e4m3)(const float* x, uint32_t* codes);
+};
+
+struct TargetPieces {
+  int64_t target;
+  Pieces sizes[3];
+};
+
+}  // namespace kv
+#endif  // KV_TESTS_NUMERIC_PIECES
+
 HWY_BEFORE_NAMESPACE();
 namespace kv {
 namespace HWY_NAMESPACE {
 
-/// The pieces under test for one vector size, each on the lanes that start at `first`. All buffers
-/// are exactly as long as what may be touched, with one odd byte in front of codes.
 template <class D>
-struct Pieces {
-  static constexpr size_t kLanes = hn::MaxLanes(D());
-
-  static HWY_NOINLINE std::vector<float> load_e4m3(size_t first) {
-    std::vector<uint8_t> codes(1 + kLanes);
-    for (size_t i = 0; i < kLanes; ++i) codes[1 + i] = static_cast<uint8_t>(first + i);
-    std::vector<float> x(kLanes);
-    hn::StoreU(LoadE4m3(D(), codes.data() + 1), D(), x.data());
-    return x;
+struct PiecesOf {
+  static void load_e4m3(const uint8_t* codes, float* x) {
+    hn::StoreU(LoadE4m3(D(), codes), D(), x);
   }
-
-  static HWY_NOINLINE std::vector<float> load_e4m3x4(size_t first) {
-    std::vector<uint8_t> codes(1 + 4 * kLanes);
-    for (size_t i = 0; i < 4 * kLanes; ++i) codes[1 + i] = static_cast<uint8_t>(first + i);
-    std::vector<float> x(4 * kLanes);
+  static void load_e4m3x4(const uint8_t* codes, float* x) {
     hn::Vec<D> v0, v1, v2, v3;
-    LoadE4m3x4(D(), codes.data() + 1, v0, v1, v2, v3);
-    hn::StoreU(v0, D(), x.data());
-    hn::StoreU(v1, D(), x.data() + kLanes);
-    hn::StoreU(v2, D(), x.data() + 2 * kLanes);
-    hn::StoreU(v3, D(), x.data() + 3 * kLanes);
-    return x;
+    LoadE4m3x4(D(), codes, v0, v1, v2, v3);
+    hn::StoreU(v0, D(), x);
+    hn::StoreU(v1, D(), x + hn::MaxLanes(D()));
+    hn::StoreU(v2, D(), x + 2 * hn::MaxLanes(D()));
+    hn::StoreU(v3, D(), x + 3 * hn::MaxLanes(D()));
   }
-
-  template <bool kF16>
-  static HWY_NOINLINE std::vector<float> load_halves(size_t first) {
-    std::vector<uint16_t> halves(1 + kLanes);
-    for (size_t i = 0; i < kLanes; ++i) halves[1 + i] = static_cast<uint16_t>(257 * (first + i));
-    std::vector<float> x(kLanes);
-    const uint16_t* p = halves.data() + 1;
-    hn::StoreU(kF16 ? LoadF16(D(), p) : LoadBf16(D(), p), D(), x.data());
-    return x;
+  static void load_bf16(const uint16_t* halves, float* x) {
+    hn::StoreU(LoadBf16(D(), halves), D(), x);
   }
-
-  /// Of these numbers: codes in memory, with a byte before and after that must not change.
+  static void load_f16(const uint16_t* halves, float* x) {
+    hn::StoreU(LoadF16(D(), halves), D(), x);
+  }
+  static void store_bf16(const float* x, uint16_t* halves) {
+    StoreBf16(D(), hn::LoadU(D(), x), halves);
+  }
   template <Rounding kRounding>
-  static HWY_NOINLINE std::vector<uint8_t> store_e4m3(const std::vector<float>& x) {
-    std::vector<uint8_t> codes(kLanes + 2, 0x5a);
-    StoreE4m3<kRounding>(D(), hn::LoadU(D(), x.data()), codes.data() + 1);
-    return codes;
+  static void store_e4m3(const float* x, uint8_t* codes) {
+    StoreE4m3<kRounding>(D(), hn::LoadU(D(), x), codes);
+  }
+  static void encode_e4m3(const float* x, uint32_t* codes) {
+    hn::StoreU(EncodeE4m3(D(), hn::LoadU(D(), x)), hn::RebindToUnsigned<D>(), codes);
   }
 
-  static HWY_NOINLINE std::vector<uint16_t> store_bf16(const std::vector<float>& x) {
-    std::vector<uint16_t> halves(kLanes + 2, 0x5a5a);
-    StoreBf16(D(), hn::LoadU(D(), x.data()), halves.data() + 1);
-    return halves;
-  }
-
-  static HWY_NOINLINE std::vector<uint32_t> encode_e4m3(const std::vector<float>& x) {
-    std::vector<uint32_t> codes(kLanes);
-    hn::StoreU(EncodeE4m3(D(), hn::LoadU(D(), x.data())), hn::RebindToUnsigned<D>(), codes.data());
-    return codes;
+  static Pieces all() {
+    return {hn::MaxLanes(D()),
+            load_e4m3,
+            load_e4m3x4,
+            load_bf16,
+            load_f16,
+            store_bf16,
+            store_e4m3<Rounding::kNearestEven>,
+            store_e4m3<Rounding::kTruncate>,
+            encode_e4m3};
   }
 };
 
-template <class D>
-void check_loads(size_t first) {
-  using P = Pieces<D>;
-  const auto one = P::load_e4m3(first);
-  const auto four = P::load_e4m3x4(first);
-  const auto bf16s = P::template load_halves<false>(first);
-  const auto f16s = P::template load_halves<true>(first);
-  for (size_t i = 0; i < four.size(); ++i) {
-    const float value = e4m3::decode(static_cast<uint8_t>(first + i));
-    ASSERT_EQ(std::bit_cast<uint32_t>(four[i]), std::bit_cast<uint32_t>(value)) << first + i;
-    if (i >= P::kLanes) continue;
-    ASSERT_EQ(std::bit_cast<uint32_t>(one[i]), std::bit_cast<uint32_t>(value)) << first + i;
-    const auto half = static_cast<uint16_t>(257 * (first + i));
-    ASSERT_EQ(std::bit_cast<uint32_t>(bf16s[i]), std::bit_cast<uint32_t>(bf16::decode(half)));
-    ASSERT_EQ(std::bit_cast<uint32_t>(f16s[i]), std::bit_cast<uint32_t>(f16::decode(half)));
-  }
-}
-
-template <class D>
-void check_stores(size_t first) {
-  using P = Pieces<D>;
-  std::vector<float> x(P::kLanes);
-  for (size_t i = 0; i < x.size(); ++i) {
-    // Values on, between and beyond the codes, of both signs, and NaN.
-    x[i] = e4m3::decode(static_cast<uint8_t>(first + i)) * (1 + static_cast<float>(i % 5) / 37);
-  }
-  const auto nearest = P::template store_e4m3<Rounding::kNearestEven>(x);
-  const auto truncated = P::template store_e4m3<Rounding::kTruncate>(x);
-  const auto codes = P::encode_e4m3(x);
-  const auto halves = P::store_bf16(x);
-  for (size_t i = 0; i < x.size(); ++i) {
-    ASSERT_EQ(nearest[1 + i], e4m3::encode(x[i])) << x[i];
-    ASSERT_EQ(codes[i], e4m3::encode(x[i])) << x[i];
-    ASSERT_EQ(truncated[1 + i], e4m3::encode(x[i], Rounding::kTruncate)) << x[i];
-    ASSERT_EQ(halves[1 + i], bf16::encode(x[i])) << x[i];
-  }
-  EXPECT_EQ(nearest.front() & nearest.back() & truncated.front() & truncated.back(), 0x5a);
-  EXPECT_EQ(halves.front() & halves.back(), 0x5a5a);
-}
-
-template <class D>
-void check_size() {
-  for (size_t first = 0; first < 256; ++first) {
-    check_loads<D>(first);
-    check_stores<D>(first);
-    if (testing::Test::HasFatalFailure()) return;
-  }
-}
-
-int64_t check_all_sizes() {
-  check_size<hn::ScalableTag<float>>();
-  check_size<hn::CappedTag<float, 8>>();
-  check_size<hn::CappedTag<float, 4>>();
-  check_size<hn::CappedTag<float, 2>>();
-  check_size<hn::CappedTag<float, 1>>();
-  return HWY_TARGET;
+TargetPieces target_pieces() {
+  return {HWY_TARGET,
+          {PiecesOf<hn::ScalableTag<float>>::all(), PiecesOf<hn::CappedTag<float, 4>>::all(),
+           PiecesOf<hn::CappedTag<float, 1>>::all()}};
 }
 
 }  // namespace HWY_NAMESPACE
@@ -149,15 +106,83 @@ HWY_AFTER_NAMESPACE();
 namespace kv {
 namespace {
 
-HWY_EXPORT(check_all_sizes);
+HWY_EXPORT(target_pieces);
+
+uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
+
+/// Loads from `first` on, from a buffer that ends with what may be read, at an odd address.
+template <class In>
+std::vector<float> loaded(void (*load)(const In*, float*), size_t count, const std::vector<In>& all,
+                          size_t first) {
+  std::vector<In> in(1);
+  for (size_t i = 0; i < count; ++i) in.push_back(all[(first + i) % all.size()]);
+  in.shrink_to_fit();
+  std::vector<float> x(count);
+  load(in.data() + 1, x.data());
+  return x;
+}
+
+/// Stores x between two elements that must not change.
+template <class Out>
+std::vector<Out> stored(void (*store)(const float*, Out*), const std::vector<float>& x) {
+  std::vector<Out> out(x.size() + 2, 0x5a);
+  store(x.data(), out.data() + 1);
+  EXPECT_EQ(out.front(), 0x5a);
+  EXPECT_EQ(out.back(), 0x5a);
+  return {out.begin() + 1, out.end() - 1};
+}
+
+void check_loads(const Pieces& pieces, size_t first) {
+  std::vector<uint8_t> codes(256);
+  std::vector<uint16_t> halves(256);
+  for (size_t i = 0; i < 256; ++i) {
+    codes[i] = static_cast<uint8_t>(i);
+    halves[i] = static_cast<uint16_t>(257 * i);
+  }
+  const auto one = loaded(pieces.load_e4m3, pieces.lanes, codes, first);
+  const auto four = loaded(pieces.load_e4m3x4, 4 * pieces.lanes, codes, first);
+  const auto bf16s = loaded(pieces.load_bf16, pieces.lanes, halves, first);
+  const auto f16s = loaded(pieces.load_f16, pieces.lanes, halves, first);
+  for (size_t i = 0; i < four.size(); ++i) {
+    const size_t at = (first + i) % 256;
+    ASSERT_EQ(bits_of(four[i]), bits_of(e4m3::decode(codes[at]))) << at;
+    if (i >= pieces.lanes) continue;
+    ASSERT_EQ(bits_of(one[i]), bits_of(e4m3::decode(codes[at]))) << at;
+    ASSERT_EQ(bits_of(bf16s[i]), bits_of(bf16::decode(halves[at]))) << at;
+    ASSERT_EQ(bits_of(f16s[i]), bits_of(f16::decode(halves[at]))) << at;
+  }
+}
+
+void check_stores(const Pieces& pieces, size_t first) {
+  std::vector<float> x(pieces.lanes);
+  for (size_t i = 0; i < x.size(); ++i) {
+    // Values on, between and beyond the codes, of both signs, and NaN.
+    x[i] = e4m3::decode(static_cast<uint8_t>(first + i)) * (1 + static_cast<float>(i % 5) / 37);
+  }
+  const auto nearest = stored(pieces.store_e4m3_nearest, x);
+  const auto truncated = stored(pieces.store_e4m3_truncated, x);
+  const auto halves = stored(pieces.store_bf16, x);
+  const auto codes = stored(pieces.encode_e4m3, x);
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(nearest[i], e4m3::encode(x[i])) << x[i];
+    ASSERT_EQ(codes[i], e4m3::encode(x[i])) << x[i];
+    ASSERT_EQ(truncated[i], e4m3::encode(x[i], Rounding::kTruncate)) << x[i];
+    ASSERT_EQ(halves[i], bf16::encode(x[i])) << x[i];
+  }
+}
 
 TEST(ConvertPieces, AgreeWithTheScalarCodeOnEveryTarget) {
-  std::vector<std::string> ran;
   for (const std::string& name : simd_targets()) {
-    SCOPED_TRACE(name);
     force_simd_target(name);
-    const int64_t target = HWY_DYNAMIC_DISPATCH(check_all_sizes)();
-    EXPECT_STRCASEEQ(hwy::TargetName(target), name == "avx3_bf16" ? "avx3_dl" : name.c_str());
+    const TargetPieces found = HWY_DYNAMIC_DISPATCH(target_pieces)();
+    EXPECT_STRCASEEQ(hwy::TargetName(found.target), name == "avx3_bf16" ? "avx3_dl" : name.c_str());
+    for (const Pieces& pieces : found.sizes) {
+      SCOPED_TRACE(name + ", lanes: " + std::to_string(pieces.lanes));
+      for (size_t first = 0; first < 256 && !HasFatalFailure(); ++first) {
+        check_loads(pieces, first);
+        check_stores(pieces, first);
+      }
+    }
   }
   force_simd_target("");
 }
