@@ -58,7 +58,7 @@ JsonFields::JsonFields(const Json& object, std::string file, std::string prefix)
     : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)) {
   if (object.is_object()) return;
   throw FormatError(fmt::format("{}: {}: expected an object, found {}", file_,
-                                prefix_.empty() ? "the whole file" : prefix_, shortened(object)));
+                                prefix_.empty() ? "the whole file" : prefix_.substr(0, prefix_.size() - 1), shortened(object)));
 }
 
 const Json* JsonFields::find(std::string_view key) const {
