@@ -10,6 +10,7 @@
 namespace kv {
 namespace {
 
+using range_rows::kPanel;
 using range_rows::padded;
 
 /// Queries of one head that are worked on at a time: their scores stay in the L2 cache.
@@ -17,20 +18,26 @@ constexpr int64_t kRowsPerTask = 8;
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-std::vector<float> transposed(const std::vector<float>& rows, int64_t dim, int64_t stride) {
-  std::vector<float> out(index(dim * stride));
+/// rows [tokens, dim] -> [dim, tokens] in panels.
+std::vector<float> key_panels(const std::vector<float>& rows, int64_t dim) {
   const auto tokens = static_cast<int64_t>(rows.size()) / dim;
+  std::vector<float> out(index(dim * padded(tokens)));
   for (int64_t t = 0; t < tokens; ++t) {
-    for (int64_t c = 0; c < dim; ++c) out[index(c * stride + t)] = rows[index(t * dim + c)];
+    float* panel = out.data() + t / kPanel * dim * kPanel + t % kPanel;
+    for (int64_t c = 0; c < dim; ++c) panel[c * kPanel] = rows[index(t * dim + c)];
   }
   return out;
 }
 
-std::vector<float> with_stride(const std::vector<float>& rows, int64_t dim, int64_t stride) {
+/// rows [tokens, dim] in panels.
+std::vector<float> value_panels(const std::vector<float>& rows, int64_t dim) {
   const auto tokens = static_cast<int64_t>(rows.size()) / dim;
-  std::vector<float> out(index(tokens * stride));
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::copy_n(rows.data() + t * dim, dim, out.data() + t * stride);
+  std::vector<float> out(index(tokens * padded(dim)));
+  for (int64_t first = 0; first < dim; first += kPanel) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::copy_n(rows.data() + t * dim + first, std::min(kPanel, dim - first),
+                  out.data() + first * tokens + t * kPanel);
+    }
   }
   return out;
 }
@@ -65,12 +72,13 @@ class QueryBlock {
         out_(out),
         visible_(positions.back() + 1),
         width_(padded(visible_)),
+        value_width_(padded(head.head_dim)),
         rows_(static_cast<int64_t>(positions.size())),
         scores_(index(rows_ * width_)),
         control_(scores_.size()),
         errors_(scores_.size()),
         damaged_(scores_.size()),
-        first_(index(rows_ * head.value_stride)),
+        first_(index(rows_ * value_width_)),
         second_(first_.size()) {}
 
   /// queries [rows, head_dim], times the softmax scale already.
@@ -89,8 +97,8 @@ class QueryBlock {
 
  private:
   void score(const float* queries, const std::vector<float>& keys, std::vector<float>& out) const {
-    range_rows::multiply(queries, head_.head_dim, keys.data(), head_.key_stride, out.data(), width_,
-                         rows_, head_.head_dim, width_);
+    range_rows::multiply(queries, head_.head_dim, keys.data(), head_.head_dim * kPanel, out.data(),
+                         width_, rows_, head_.head_dim, width_);
   }
   void normalise(std::vector<float>& scores) const {
     for (int64_t r = 0; r < rows_; ++r) {
@@ -99,15 +107,15 @@ class QueryBlock {
   }
   void attend(const std::vector<float>& weights, const std::vector<float>& values,
               std::vector<float>& out) const {
-    range_rows::multiply(weights.data(), width_, values.data(), head_.value_stride, out.data(),
-                         head_.value_stride, rows_, visible_, head_.value_stride);
+    range_rows::multiply(weights.data(), width_, values.data(), head_.tokens * kPanel, out.data(),
+                         value_width_, rows_, visible_, value_width_);
   }
 
   /// V alone: the control's attention over the values' errors.
   void measure_values(size_t layout, const std::vector<float>& control_out) {
     attend(control_, head_.value_errors[layout], first_);
     for (int64_t r = 0; r < rows_; ++r) {
-      const int64_t at = r * head_.value_stride;
+      const int64_t at = r * value_width_;
       out_.value_error[layout][row_and_head(r)] =
           relative(squared_norm(first_.data() + at, head_.head_dim),
                    squared_norm(control_out.data() + at, head_.head_dim));
@@ -144,7 +152,7 @@ class QueryBlock {
   }
   void copy_out(const std::vector<float>& rows, std::vector<float>& out) const {
     for (int64_t r = 0; r < rows_; ++r) {
-      std::copy_n(rows.data() + r * head_.value_stride, head_.head_dim,
+      std::copy_n(rows.data() + r * value_width_, head_.head_dim,
                   out.data() + (first_row_ + r) * out_.width + q_head_ * head_.head_dim);
     }
   }
@@ -153,9 +161,9 @@ class QueryBlock {
   std::span<const int64_t> positions_;
   int64_t first_row_, q_head_;
   QueryOutputs& out_;
-  int64_t visible_, width_, rows_;
+  int64_t visible_, width_, value_width_, rows_;
   std::vector<float> scores_, control_, errors_, damaged_;  // [rows, width]
-  std::vector<float> first_, second_;                       // [rows, value_stride]
+  std::vector<float> first_, second_;                       // [rows, value_width]
 };
 
 /// The sampled queries of one head, times the softmax scale: [queries, head_dim].
@@ -178,8 +186,6 @@ HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int
                    const std::vector<float>& v_scales, Rounding rounding)
     : tokens(static_cast<int64_t>(k.size()) / dim),
       head_dim(dim),
-      key_stride(padded(tokens)),
-      value_stride(padded(dim)),
       key_errors(layouts.size()),
       value_errors(layouts.size()) {
   const auto tasks = static_cast<int64_t>(2 * (layouts.size() + 1));
@@ -195,7 +201,7 @@ HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int
         is_original ? x
                     : rounding_error(x, dim, layouts[l].format, (is_key ? k_scales : v_scales)[l],
                                      rounding);
-    out = is_key ? transposed(rows, dim, key_stride) : with_stride(rows, dim, value_stride);
+    out = is_key ? key_panels(rows, dim) : value_panels(rows, dim);
   }
 }
 

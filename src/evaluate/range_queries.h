@@ -12,11 +12,10 @@ namespace kv {
 // Which of K and V a layout rounds in one measurement of the damage.
 enum Damage : size_t { kDamageK, kDamageV, kDamageBoth, kNumDamages };
 
-/// Keys and values of one KV head with what every layout changes in them, in the arrangement that
-/// the measurements use.
+/// Keys and values of one KV head with what every layout changes in them, in panels
+/// (range_rows.h).
 struct HeadKeys {
   int64_t tokens = 0, head_dim = 0;
-  int64_t key_stride = 0, value_stride = 0;
   std::vector<float> keys;    // [head_dim, tokens], so that many keys make one vector
   std::vector<float> values;  // [tokens, head_dim]
   std::vector<std::vector<float>> key_errors, value_errors;  // per layout, stored less original
