@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cache/capacity.h"
+#include "evaluate/record_log.h"
+
+namespace kv {
+
+/// How records name the control, and its second run on block "AA" under another batch plan.
+inline constexpr std::string_view kControlArm = "bf16";
+inline constexpr std::string_view kControlRepeat = "bf16#2";
+
+/// Something checked before any quality run. `rule`, when it does not hold:
+///   "PROVENANCE", "NOT_DISJOINT", "LENGTH_MISMATCH", "SCALES_NOT_APPLIED"   the run ends
+///   "BACKEND_FALLBACK", "NUMERIC_FAULT"                                     `layout` is out
+struct PreflightFact {
+  std::string rule;
+  bool holds = true;
+  std::string layout;  // of a rule that is about one
+  std::string record;  // id, where there is one
+  std::string text;    // what was expected and found
+};
+
+/// How many examples a bucket of a block has. Until an arm has so many records there, the block
+/// counts as unfinished and is asked for again.
+struct BlockSize {
+  std::string block, bucket;
+  int64_t examples = 0;
+};
+
+/// All that a decision rests on. The records stay where they are and must outlive it.
+///
+///   examples      blocks "AA" (arms kControlArm, kControlRepeat), "E1", "E2", "E3"
+///   logits        any: non-finite logits put an arm's layout out; block "AA" gives the KLD floor
+///   ranges        of the control over block E2
+///   arms          KLD over block E2 of arms that keep some layers in BF16
+///   calibrations  the last one counts
+struct Evidence {
+  const Records& records;
+  std::vector<LayerGeometry> layers;  // of the model, all of them
+  std::vector<PreflightFact> facts;
+  std::vector<BlockSize> sizes;  // empty: a block is finished as soon as its arms have records
+};
+
+}  // namespace kv

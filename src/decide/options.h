@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "decide/thresholds.h"
+#include "numeric/rounding.h"
+#include "ops/attend.h"
+
+namespace kv {
+
+/// What a candidate may lose against BF16 and still be kept, as a share of the score (0.01 = one
+/// point).
+struct Margins {
+  double bucket = thresholds::kBucketMarginStandard;
+  double overall = thresholds::kOverallMarginStandard;
+  double validity = thresholds::kValidityMarginStandard;
+};
+
+/// Command lines that a verdict prints to be pasted; the caller fills them in.
+struct Commands {
+  std::string repeat;  // this run again: "kvscale decide MODEL --prompts p.jsonl"
+  std::string margin_flag = "--margin";
+  std::string documents_flag = "--documents";
+};
+
+/// By which numbers a run is decided. All are echoed in the verdict.
+struct DecideOptions {
+  std::string preset = "standard";
+  Margins margin;
+  double alpha_accept = thresholds::kAlphaAccept;  // one-sided, per candidate
+  double alpha_shift = thresholds::kAlphaShift;
+  bool strict = false;      // divides alpha_accept by the number of candidates that may be tried
+  bool exhaustive = false;  // tries every supported layout, suggested or not
+
+  // The plan of one block, per bucket: one look at documents * questions_per_document questions.
+  int64_t documents = thresholds::kDocumentsStandard;
+  int64_t questions_per_document = thresholds::kQuestionsStandard;
+  // A bucket outside these limits stays UNRESOLVED. 0 = any number of questions.
+  int64_t min_documents = thresholds::kMinDocumentsStandard;
+  int64_t max_questions_per_document = thresholds::kMaxQuestionsStandard;
+  std::map<std::string, double> traffic;  // bucket -> share, in any unit; empty = equal shares
+
+  double aa_max_flip = thresholds::kAaMaxFlip;
+  double aa_min_p = thresholds::kAaMinP;
+  double insensitive_se = thresholds::kInsensitiveSe;
+  double capacity_gain_min = thresholds::kCapacityGainMin;
+  double bf16_share_max = thresholds::kBf16ShareMax;
+  double excess_removed = thresholds::kExcessRemoved;
+  double offset_noise = thresholds::kDoubtfulNoise;
+  double offset_centred_db = thresholds::kOffsetCentredDb;
+  double head_gap_db = thresholds::kHeadGapDb;
+  double token_clip_frac = thresholds::kTokenClipFrac;
+  double plan_power = thresholds::kPlanPower;
+
+  // Numerics of every FP8 arm: part of a candidate's identity.
+  Math math = Math::kBf16;
+  Rounding rounding = Rounding::kNearestEven;
+  std::string target = "vllm:flash_attn3";  // the engine that will serve, as in targets
+
+  // The user's prompts had no answers: task scores come from the generators.
+  bool tasks_from_generators = false;
+  Commands commands;
+
+  /// 2 points per bucket, 1 overall, 0.5 for validity; 125 documents x 8 questions a bucket.
+  static DecideOptions standard();
+  /// 5 points per bucket, 2.5 overall, 2 for validity; 50 documents x 4 questions a bucket.
+  static DecideOptions quick();
+  /// "standard" or "quick". Throws ValueError for another name.
+  static DecideOptions named(std::string_view preset);
+};
+
+/// Throws ValueError naming the first option that lies outside its range.
+void check_options(const DecideOptions& options);
+
+}  // namespace kv

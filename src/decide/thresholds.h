@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+
+/// Every number that a decision compares something with, its reason on the line above. Options
+/// (options.h) start from these and may override them; a verdict echoes what was used.
+namespace kv::thresholds {
+
+// Two points a bucket are what an engineer notices in a release table; half of that overall,
+// because noise of the buckets averages out. (Method 6.2)
+inline constexpr double kBucketMarginStandard = 0.02;
+inline constexpr double kOverallMarginStandard = 0.01;
+// Invalid answers are rare and never wanted, so the margin is a quarter of a bucket's. (Method 6.2)
+inline constexpr double kValidityMarginStandard = 0.005;
+
+// A first answer from about 200 questions a bucket: margins that so few can resolve. (Method 6.4)
+inline constexpr double kBucketMarginQuick = 0.05;
+inline constexpr double kOverallMarginQuick = 0.025;
+inline constexpr double kValidityMarginQuick = 0.02;
+
+// One-sided chance of keeping a candidate that lies at the margin. (Method 6.2)
+inline constexpr double kAlphaAccept = 0.025;
+// Family-wise chance of calling noise a shift. (Method 4.9, 6.2)
+inline constexpr double kAlphaShift = 0.05;
+
+// 1,000 questions a bucket, the last look of the plan: 125 documents of 8, because independent
+// documents are what buys power. (Method 4.4, 6.2)
+inline constexpr int64_t kDocumentsStandard = 125;
+inline constexpr int64_t kQuestionsStandard = 8;
+// 200 questions a bucket. (Method 6.4)
+inline constexpr int64_t kDocumentsQuick = 50;
+inline constexpr int64_t kQuestionsQuick = 4;
+
+// The t interval with clusters is simulated to hold its level from here on. (Method 4.3)
+inline constexpr int64_t kMinDocumentsQuick = 30;
+// 125 documents x 4 questions keep falsely in 1.2 to 3.4 % instead of 2.5 %; 30 x 17 in up to 25 %.
+// (Method 4.4)
+inline constexpr int64_t kMinDocumentsStandard = 100;
+inline constexpr int64_t kMaxQuestionsStandard = 8;
+
+// The control against itself under another batch plan: more flips than this drown a two-point
+// margin. (Method 6.2)
+inline constexpr double kAaMaxFlip = 0.05;
+// Below this two-sided p the control's repeat has shifted, which no harness may do. (Method 6.2)
+inline constexpr double kAaMinP = 0.01;
+
+// A bucket whose control does not beat guessing by this many standard errors cannot show a loss.
+// (Method 6.4)
+inline constexpr double kInsensitiveSe = 2;
+
+// 1.7 times the tokens is the least that pays for a requalification. (Method 6.2, benefit a)
+inline constexpr double kCapacityGainMin = 1.7;
+
+// More BF16 layers than this is no longer a repair of a few layers. (Method 6.4, LOCALISE)
+inline constexpr double kBf16ShareMax = 0.25;
+// Layers are restored until this share of the KLD above the noise floor is gone. (Method 6.4)
+inline constexpr double kExcessRemoved = 0.8;
+
+// Score noise in nats, mean over a layer's heads. Harmless layers of four real models lie at 0.04
+// to 0.28, the layer that breaks Qwen2.5-Coder-1.5B at 1.4 to 2.8 under every layout. (Method 2.1)
+inline constexpr double kDoubtfulNoise = 0.3;
+inline constexpr double kBrokenNoise = 1.0;
+// With less than this the stored keys differ from one another by little more than their error: an
+// offset took the precision. (Method 6.4, OFFSET)
+inline constexpr double kOffsetCentredDb = 10;
+// A head that gains this much by a scale of its own is starved by the layer's. (Method 6.4)
+inline constexpr double kHeadGapDb = 1;
+// Values beyond the calibrated range at evaluation: drift that only online scales follow. (6.4)
+inline constexpr double kTokenClipFrac = 1e-4;
+
+// Calibration must reach the evaluation's 95th length percentile; generated documents end up to
+// 1 % below their target on both sides and calibration does not store the answer. (Method 8.2)
+inline constexpr double kCalibrationLengthQuantile = 0.95;
+inline constexpr double kCalibrationLengthSlack = 0.98;
+
+// Power that the sample size printed with an INCONCLUSIVE verdict gives to all buckets jointly.
+// (Method 4.11)
+inline constexpr double kPlanPower = 0.9;
+// Confidence of the upper bound on the flip rate that sample sizes are planned with. (Method 4.11)
+inline constexpr double kPlanConfidence = 0.95;
+
+// Heterogeneity of the buckets below this p speaks against a uniform shift. (Method 4.9)
+inline constexpr double kHeterogeneityP = 0.05;
+
+}  // namespace kv::thresholds

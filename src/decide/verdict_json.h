@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "decide/verdict.h"
+
+namespace kv {
+
+/// The verdict as one JSON object, indented by two spaces, ending in a newline; the same verdict
+/// always gives the same bytes. Keys: margin, outcome, sub_reason, layout (null unless accepted),
+/// bf16_layers, sentence, reasons[] (rule, record, text), launch (engine -> flags, notes), next[]
+/// (command, text), state_trace[], tables[], ablation[], dropped_buckets, notices, thresholds,
+/// exit_code and more. Numbers that are not finite are written as null.
+std::string verdict_json(const Verdict& verdict);
+
+}  // namespace kv

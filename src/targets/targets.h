@@ -1,0 +1,59 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kv {
+
+/// One FP8 layout on one backend.
+struct LayoutSupport {
+  std::string_view layout;  // "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"
+  bool supported = false;
+  std::string_view note;  // what runs instead, or what it needs
+};
+
+/// One attention backend of an engine on a class of devices, as data.
+struct TargetRow {
+  std::string_view name;     // "vllm:flash_attn3"
+  std::string_view engine;   // "vllm"
+  std::string_view backend;  // the engine's own name of it
+  std::string_view versions;
+  std::string_view devices;
+  // Numerics of reading and writing, as arms spell them.
+  std::string_view math;   // "bf16", "fp8"
+  std::string_view round;  // "nearest", "truncate"
+  std::string_view source;
+  std::span<const LayoutSupport> layouts;
+};
+
+/// All rows, the default of each engine first.
+std::span<const TargetRow> targets();
+
+/// The row of "ENGINE:BACKEND", or the default of "ENGINE". Throws ValueError with the names that
+/// exist.
+const TargetRow& find_target(std::string_view name);
+
+/// Whether `layout` runs on `target`. "bf16" always does. Throws ValueError for unknown names.
+LayoutSupport support(std::string_view layout, std::string_view target);
+
+/// What is to be launched. Sides are whole layers unless a layer keeps only K or only V in BF16.
+struct LaunchRequest {
+  std::string layout;
+  std::vector<int> bf16_layers;
+  std::vector<int> half_bf16_layers;  // only K or only V
+};
+
+struct LaunchFlags {
+  bool can_express = true;
+  std::vector<std::string> flags;  // words of a command line
+  std::vector<std::string> notes;  // what the flags alone do not do
+  /// The words joined by blanks.
+  std::string text() const;
+};
+
+/// The command line of `target`'s engine for a layout. Throws ValueError for unknown names.
+LaunchFlags launch_flags(const LaunchRequest& request, std::string_view target);
+
+}  // namespace kv
