@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "checkpoint/byte_reader.h"
@@ -128,14 +129,14 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
 void GgufFile::read_tensors(ByteReader& reader, uint64_t count) {
   reader.expect_items(count, kLeastTensorBytes, "tensors");
   std::vector<TensorInfo> infos;
-  std::map<std::string_view, size_t> names;
+  std::set<std::string> names;
   for (uint64_t i = 0; i < count; ++i) infos.push_back(read_tensor_info(reader));
   const uint64_t align = alignment();
   const uint64_t data_begin = (reader.position() + align - 1) / align * align;
   const uint64_t file_size = file_.bytes().size();
   for (TensorInfo& info : infos) {
     const std::string where = fmt::format("{}: tensor {:?}", file_name(), info.tensor.name);
-    if (!names.emplace(info.tensor.name, names.size()).second) {
+    if (!names.insert(info.tensor.name).second) {
       throw FormatError(fmt::format("{} occurs twice", where));
     }
     if (info.offset % align != 0) {
