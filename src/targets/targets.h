@@ -11,7 +11,8 @@ namespace kv {
 struct LayoutSupport {
   std::string_view layout;  // "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"
   bool supported = false;
-  std::string_view note;  // what runs instead, or what it needs
+  std::string_view math;  // numerics of the two matmuls, as arms spell them: "bf16", "fp8"
+  std::string_view note;  // which backend runs it, what it needs, why it does not run
 };
 
 /// One attention backend of an engine on a class of devices, as data.
@@ -21,9 +22,8 @@ struct TargetRow {
   std::string_view backend;  // the engine's own name of it
   std::string_view versions;
   std::string_view devices;
-  // Numerics of reading and writing, as arms spell them.
-  std::string_view math;   // "bf16", "fp8"
-  std::string_view round;  // "nearest", "truncate"
+  std::string_view round;  // of the cache write, as arms spell it: "nearest", "truncate"
+  std::string_view pick;   // value of the flag that picks the backend; empty: chosen by itself
   std::string_view source;
   std::span<const LayoutSupport> layouts;
 };
@@ -35,10 +35,11 @@ std::span<const TargetRow> targets();
 /// exist.
 const TargetRow& find_target(std::string_view name);
 
-/// Whether `layout` runs on `target`. "bf16" always does. Throws ValueError for unknown names.
+/// Whether `layout` runs on `target`, and with which numerics. "bf16" always does. Throws
+/// ValueError for unknown names.
 LayoutSupport support(std::string_view layout, std::string_view target);
 
-/// What is to be launched. Sides are whole layers unless a layer keeps only K or only V in BF16.
+/// What is to be launched.
 struct LaunchRequest {
   std::string layout;
   std::vector<int> bf16_layers;

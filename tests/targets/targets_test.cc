@@ -1,0 +1,89 @@
+#include "targets/targets.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "kvscale/error.h"
+
+namespace kv {
+namespace {
+
+const std::vector<std::string> kLayouts = {"fp8_scale1", "fp8_tensor", "fp8_head",
+                                           "fp8_token_head"};
+
+TEST(Targets, EveryRowSaysEveryLayoutWithNumericsAndSource) {
+  std::set<std::string_view> names;
+  for (const TargetRow& row : targets()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name;
+    EXPECT_TRUE(row.name.starts_with(row.engine)) << row.name;
+    EXPECT_FALSE(row.source.empty()) << row.name;
+    EXPECT_TRUE(row.round == "nearest" || row.round == "truncate") << row.name;
+    ASSERT_EQ(row.layouts.size(), kLayouts.size()) << row.name;
+    for (size_t i = 0; i < kLayouts.size(); ++i) {
+      const LayoutSupport& layout = row.layouts[i];
+      EXPECT_EQ(layout.layout, kLayouts[i]) << row.name;
+      EXPECT_TRUE(layout.math == "bf16" || layout.math == "fp8") << row.name;
+      EXPECT_FALSE(!layout.supported && layout.note.empty()) << row.name << ": no reason given";
+    }
+  }
+  EXPECT_EQ(names.size(), 4u);
+}
+
+TEST(Targets, AnEngineAloneMeansItsFirstRow) {
+  EXPECT_EQ(find_target("vllm").name, "vllm:flash_attn3");
+  EXPECT_EQ(find_target("vllm:cpu").round, "truncate");
+  for (const std::string& layout : kLayouts) EXPECT_TRUE(support(layout, "vllm").supported);
+  EXPECT_EQ(support("fp8_tensor", "vllm").math, "fp8");
+  EXPECT_EQ(support("fp8_token_head", "vllm").math, "bf16")
+      << "the Triton kernel keeps Q in 16 bits";
+}
+
+TEST(Targets, CpuBackendRunsOneScaleALayerOnly) {
+  EXPECT_TRUE(support("fp8_scale1", "vllm:cpu").supported);
+  EXPECT_TRUE(support("fp8_tensor", "vllm:cpu").supported);
+  EXPECT_FALSE(support("fp8_head", "vllm:cpu").supported);
+  EXPECT_FALSE(support("fp8_token_head", "vllm:cpu").supported);
+  EXPECT_THROW(launch_flags({"fp8_head", {}, {}}, "vllm:cpu"), ValueError);
+}
+
+TEST(Targets, UnknownNamesAreErrorsThatListTheKnownOnes) {
+  try {
+    find_target("vlm");
+    FAIL();
+  } catch (const ValueError& e) {
+    EXPECT_NE(std::string(e.what()).find("vllm:flash_attn3"), std::string::npos);
+  }
+  EXPECT_THROW(support("fp8", "vllm"), ValueError);
+  EXPECT_THROW(launch_flags({"fp8_heads", {}, {}}, "vllm"), ValueError);
+}
+
+TEST(LaunchFlags, OfEveryLayout) {
+  const auto flags = [](const std::string& layout, const std::string& target = "vllm") {
+    return launch_flags({layout, {}, {}}, target);
+  };
+  EXPECT_EQ(flags("bf16").text(), "--kv-cache-dtype auto");
+  EXPECT_EQ(flags("fp8_scale1").text(), "--kv-cache-dtype fp8");
+  EXPECT_EQ(flags("fp8_tensor").text(), "--kv-cache-dtype fp8");
+  EXPECT_NE(flags("fp8_tensor").notes.at(0).find("checkpoint"), std::string::npos);
+  EXPECT_NE(flags("fp8_head").notes.at(0).find("checkpoint"), std::string::npos);
+  EXPECT_EQ(flags("fp8_token_head").text(), "--kv-cache-dtype fp8_per_token_head");
+  EXPECT_NE(flags("fp8_token_head").notes.at(0).find("TRITON_ATTN"), std::string::npos);
+  EXPECT_EQ(flags("fp8_scale1", "vllm:triton").text(),
+            "--kv-cache-dtype fp8 --attention-backend TRITON_ATTN");
+  EXPECT_EQ(flags("fp8_token_head", "vllm:flashinfer").text(),
+            "--kv-cache-dtype fp8_per_token_head");
+}
+
+TEST(LaunchFlags, SkippedLayersAreSeparateWords) {
+  const LaunchFlags both = launch_flags({"fp8_scale1", {0, 1}, {}}, "vllm");
+  EXPECT_EQ(both.text(), "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers 0 1");
+  EXPECT_TRUE(both.can_express);
+  const LaunchFlags half = launch_flags({"fp8_scale1", {}, {3}}, "vllm");
+  EXPECT_FALSE(half.can_express);
+  EXPECT_TRUE(half.flags.empty());
+  ASSERT_EQ(half.notes.size(), 1u);
+}
+
+}  // namespace
+}  // namespace kv
