@@ -27,11 +27,12 @@ struct ScanReport {
 std::string scan_sentence(const ScanReport& report);
 
 /// Heat map of score noise (layers x layouts), table of arms, the sentence. Lines are at most 100
-/// columns wide. Throws as scan_sentence does.
+/// columns wide, the last one without its
+/// newline. Throws as scan_sentence does.
 std::string scan_text(const ScanReport& report, const TextStyle& style);
 
 /// One JSON object with `layers[]`, `arms[]`, `bf16_layers`, the facts and the sentence.
-/// Non-finite numbers are written as the strings "nan", "inf", "-inf".
+/// Numbers that are not finite (kld_se with one document) are written as null.
 std::string scan_json(const ScanReport& report);
 
 /// A whole HTML page, one file, no network.

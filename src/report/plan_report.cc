@@ -1,0 +1,98 @@
+#include "report/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "engine/arm.h"
+#include "kvscale/error.h"
+#include "report/json_values.h"
+
+namespace kv {
+namespace {
+
+constexpr std::array<ArmLayout, 4> kFp8Layouts = {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor,
+                                                  ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
+
+void check_input(const PlanInput& input) {
+  if (input.layers.empty()) throw ValueError("plan: expected at least one layer, found none");
+  if (input.context < 1 || input.block_size < 1 || input.budget_bytes < 0) {
+    throw ValueError(fmt::format(
+        "plan: expected a context and a block size of at least 1 and a budget of at least 0, found "
+        "{}, {} and {}",
+        input.context, input.block_size, input.budget_bytes));
+  }
+}
+
+ArmSpec arm_of(ArmLayout layout) {
+  ArmSpec arm;
+  arm.layout = layout;
+  return arm;
+}
+
+PlanRow plan_row(const PlanInput& input, const ArmSpec& arm, int64_t budget) {
+  PlanRow row;
+  row.name = arm.text();
+  row.formats = arm.formats(static_cast<int64_t>(input.layers.size()));
+  row.bytes = cache_bytes(input.layers, row.formats, input.context);
+  row.bytes_per_token = block_bytes(input.layers, row.formats, 1);
+  row.block_bytes = block_bytes(input.layers, row.formats, input.block_size);
+  row.blocks = (input.context - 1) / input.block_size + 1;
+  row.tokens_that_fit = tokens_that_fit(input.layers, row.formats, input.block_size, budget);
+  return row;
+}
+
+}  // namespace
+
+int64_t plan_budget(const PlanInput& input) {
+  if (input.budget_bytes > 0) return input.budget_bytes;
+  const auto formats = ArmSpec{}.formats(static_cast<int64_t>(input.layers.size()));
+  return cache_bytes(input.layers, formats, input.context).total_bytes();
+}
+
+std::vector<PlanRow> plan_rows(const PlanInput& input) {
+  check_input(input);
+  const int64_t budget = plan_budget(input);
+  std::vector<PlanRow> rows = {plan_row(input, ArmSpec{}, budget)};
+  for (const ArmLayout layout : kFp8Layouts) {
+    rows.push_back(plan_row(input, arm_of(layout), budget));
+  }
+  if (input.bf16_layers.empty()) return rows;
+  for (const ArmLayout layout : kFp8Layouts) {
+    const ArmSpec arm = arm_of(layout).with_bf16_layers(input.bf16_layers);
+    rows.push_back(plan_row(input, arm, budget));
+  }
+  return rows;
+}
+
+std::string plan_json(const PlanInput& input) {
+  using Json = nlohmann::ordered_json;
+  Json layouts = Json::array();
+  const std::vector<PlanRow> rows = plan_rows(input);
+  for (const PlanRow& row : rows) {
+    layouts.push_back(
+        {{"name", row.name},
+         {"code_bytes", row.bytes.code_bytes},
+         {"scale_bytes", row.bytes.scale_bytes},
+         {"static_scale_bytes", row.bytes.static_scale_bytes},
+         {"total_bytes", row.bytes.total_bytes()},
+         {"bytes_per_token", row.bytes_per_token},
+         {"block_bytes", row.block_bytes},
+         {"blocks", row.blocks},
+         {"allocated_bytes", row.allocated_bytes()},
+         {"tokens_that_fit", row.tokens_that_fit},
+         {"capacity_gain", json_number(static_cast<double>(rows[0].bytes.total_bytes()) /
+                                       static_cast<double>(row.bytes.total_bytes()))}});
+  }
+  return json_text({{"model", input.model},
+                    {"num_layers", input.layers.size()},
+                    {"context", input.context},
+                    {"block_size", input.block_size},
+                    {"budget_bytes", plan_budget(input)},
+                    {"bf16_layers", input.bf16_layers},
+                    {"layouts", std::move(layouts)}});
+}
+
+}  // namespace kv

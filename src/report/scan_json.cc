@@ -1,0 +1,59 @@
+#include <nlohmann/json.hpp>
+
+#include "report/eval_report.h"
+#include "report/json_values.h"
+#include "report/range_grid.h"
+#include "report/scan_report.h"
+
+namespace kv {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json layer_json(const RangeRecord& record) {
+  Json json = {{"layer", record.layer}, {"side", record.side}, {"layout", record.layout}};
+  // Of K alone, V alone, and of both together on side "kv", which has nothing else.
+  json["block_damage"] = json_number(record.block_damage);
+  if (record.side != "kv") {
+    json[record.side == "k" ? "score_noise" : "value_noise"] = {
+        {"mean", json_number(record.noise_mean)},
+        {"worst", json_number(record.noise_worst)},
+        {"heads", json_numbers(record.noise_heads)}};
+    json["sqnr_db"] = json_number(record.sqnr_db);
+    json["centred_sqnr_db"] = json_number(record.centred_sqnr_db);
+    json["clip_frac"] = json_number(record.clip_frac);
+    json["zero_frac"] = json_number(record.zero_frac);
+    json["amax"] = json_number(record.amax);
+    if (record.side == "k") json["flag"] = name(flag_layer(record.noise_mean));
+  }
+  json["tokens"] = record.tokens;
+  json["queries"] = record.queries;
+  json["record"] = record.record_id;
+  return json;
+}
+
+Json totals_json(const RangeGrid& grid) {
+  Json json = Json::object();
+  for (size_t layout = 0; layout < grid.layouts.size(); ++layout) {
+    json[grid.layouts[layout]] = json_number(total_block_damage(grid, layout));
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string scan_json(const ScanReport& report) {
+  const RangeGrid grid = make_range_grid(report.ranges);
+  Json layers = Json::array();
+  for (const RangeRecord& record : report.ranges) layers.push_back(layer_json(record));
+  return json_text({{"model", json_of(report.model)},
+                    {"prompts", json_of(report.prompts)},
+                    {"sentence", scan_sentence(report)},
+                    {"arms", arms_json(report.arms, report.logits, report.capacities)},
+                    {"bf16_layers", report.bf16_layers},
+                    {"block_damage_squared", totals_json(grid)},
+                    {"layers", std::move(layers)},
+                    {"run", json_of(report.run)}});
+}
+
+}  // namespace kv
