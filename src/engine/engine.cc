@@ -211,11 +211,10 @@ void Engine::emit_logits(const HiddenStates& hidden, std::span<const Slice> slic
   }
 }
 
-std::vector<std::vector<int32_t>> Engine::generate(std::span<Sequence*> sequences,
-                                                   std::span<const int32_t> first,
-                                                   int64_t max_tokens,
-                                                   std::span<const int32_t> stop_ids) {
-  std::vector<std::vector<int32_t>> out(sequences.size());
+std::vector<Generation> Engine::generate(std::span<Sequence*> sequences,
+                                         std::span<const int32_t> first, int64_t max_tokens,
+                                         std::span<const int32_t> stop_ids) {
+  std::vector<Generation> out(sequences.size());
   std::vector<int32_t> next(first.begin(), first.end());
   std::vector<size_t> active;
   for (size_t i = 0; i < sequences.size(); ++i) active.push_back(i);
@@ -228,10 +227,16 @@ std::vector<std::vector<int32_t>> Engine::generate(std::span<Sequence*> sequence
     });
     std::vector<size_t> still;
     for (size_t a = 0; a < active.size(); ++a) {
-      if (picked[a] < 0 || std::ranges::find(stop_ids, picked[a]) != stop_ids.end()) continue;
-      next[active[a]] = picked[a];
-      out[active[a]].push_back(picked[a]);
-      still.push_back(active[a]);
+      Generation& generation = out[active[a]];
+      if (picked[a] < 0) {
+        generation.end = Generation::End::kNonFinite;
+      } else if (std::ranges::find(stop_ids, picked[a]) != stop_ids.end()) {
+        generation.end = Generation::End::kStopId;
+      } else {
+        next[active[a]] = picked[a];
+        generation.tokens.push_back(picked[a]);
+        still.push_back(active[a]);
+      }
     }
     active = std::move(still);
   }

@@ -34,6 +34,13 @@ struct ArmFacts {
 
 class Engine;
 
+/// A greedy continuation and why it ended.
+struct Generation {
+  enum class End { kStopId, kLength, kNonFinite };
+  std::vector<int32_t> tokens;  // the stop id not included
+  End end = End::kLength;
+};
+
 /// A sequence in one arm's cache. Move-only; must not outlive its engine.
 class Sequence {
  public:
@@ -100,9 +107,8 @@ class Engine {
   /// Greedy continuation of several sequences at once, fed with `first` [sequences] (the last
   /// prompt token of each, not yet in the cache). Stops a sequence at a stop id (not included) or
   /// after max_tokens.
-  std::vector<std::vector<int32_t>> generate(std::span<Sequence*> sequences,
-                                             std::span<const int32_t> first, int64_t max_tokens,
-                                             std::span<const int32_t> stop_ids);
+  std::vector<Generation> generate(std::span<Sequence*> sequences, std::span<const int32_t> first,
+                                   int64_t max_tokens, std::span<const int32_t> stop_ids);
 
  private:
   struct Arm {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kvscale/error.h"
+#include "numeric/bf16.h"
 #include "numeric/bulk.h"
 #include "ops/add.h"
 #include "ops/rms_norm.h"
@@ -148,6 +149,13 @@ void Model::ForwardPass::project_heads(const Layer& layer) {
   add_bias(v, bias(v_first, kv_size_), rows_view(v_, kv_size_));
 }
 
+void Model::ForwardPass::add_key_offset(int64_t l) {
+  const auto found = model_.key_offsets_.find(l);
+  if (found == model_.key_offsets_.end()) return;
+  for (size_t i = 0; i < k_.size(); ++i)
+    k_[i] = bf16::encode(bf16::decode(k_[i]) + found->second[i % found->second.size()]);
+}
+
 void Model::ForwardPass::store(int64_t l) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
@@ -228,6 +236,7 @@ void Model::ForwardPass::attention_block(int64_t l) {
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   rms_norm(hidden_view(residual_), layer.input_norm, eps, rows_view(normed_, spec_.hidden_size));
   project_heads(layer);
+  add_key_offset(l);
   store(l);
   attend_cache(l);
   matmul(layer.o, rows_view(attended_, q_size_), hidden_view(block_out_));

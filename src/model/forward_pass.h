@@ -36,6 +36,7 @@ class Model::ForwardPass {
 
   void attention_block(int64_t l);
   void project_heads(const Layer& layer);
+  void add_key_offset(int64_t l);
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);

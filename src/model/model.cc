@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "kvscale/error.h"
@@ -28,12 +30,47 @@ float Model::softmax_scale() const {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec().head_dim)));
 }
 
+std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
+                                                    std::vector<float> offset) const {
+  if (layer < 0 || layer >= spec().num_layers ||
+      std::ssize(offset) != spec().num_kv_heads * spec().head_dim) {
+    throw ValueError(fmt::format(
+        "key offset: expected a layer below {} and {} values, found layer {} and {}",
+        spec().num_layers, spec().num_kv_heads * spec().head_dim, layer, offset.size()));
+  }
+  std::shared_ptr<Model> planted(new Model(*this));
+  planted->key_offsets_[layer] = std::move(offset);
+  return planted;
+}
+
 HiddenStates Model::forward(std::span<const Segment> segments, int32_t keys_per_split,
                             std::vector<ForwardKernels>* kernels) const {
   ForwardPass pass(*this, segments, keys_per_split);
   HiddenStates hidden = pass.run();
   if (kernels != nullptr) *kernels = pass.kernels();
   return hidden;
+}
+
+double Model::time_matmuls(int64_t rows, double& flops) const {
+  int64_t widest_in = 0, widest_out = 0;
+  std::vector<const PackedMatrix*> matrices;
+  for (const Layer& layer : weights_->layers) {
+    for (const PackedMatrix* m : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+      matrices.push_back(m);
+      widest_in = std::max(widest_in, m->in_features());
+      widest_out = std::max(widest_out, m->out_features());
+    }
+  }
+  std::vector<uint16_t> x(static_cast<size_t>(rows * widest_in));
+  std::vector<float> y(static_cast<size_t>(rows * widest_out));
+  flops = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (const PackedMatrix* m : matrices) {
+    matmul(*m, TensorView::contiguous(x.data(), DType::kBF16, {rows, m->in_features()}),
+           TensorView::contiguous(y.data(), DType::kF32, {rows, m->out_features()}));
+    flops += 2.0 * static_cast<double>(rows * m->in_features() * m->out_features());
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 void Model::logits(const HiddenStates& hidden, std::span<const int64_t> rows, float* out) const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -66,12 +67,23 @@ class Model {
   float softmax_scale() const;
   int64_t weight_bytes() const { return weight_bytes_; }
 
+  /// The same model with a constant vector [num_kv_heads * head_dim] added to every key of one
+  /// layer, after RoPE: the
+  /// softmax does not see it, storage does. Plants a known damage in tests of the method (a layer
+  /// whose precision an offset takes).
+  std::shared_ptr<const Model> with_key_offset(int64_t layer, std::vector<float> offset) const;
+
   /// Runs the new tokens of all segments through all layers: stores keys and values in each
   /// segment's cache and attends to what the cache gives back. A segment's result is the same bits
   /// whatever the other segments are and however its sequence is cut into chunks. `keys_per_split`
   /// as in AttendParams.
   HiddenStates forward(std::span<const Segment> segments, int32_t keys_per_split = 0,
                        std::vector<ForwardKernels>* kernels = nullptr) const;
+
+  /// Seconds that the linear layers of all layers take for `rows` rows of zeros, nothing else;
+  /// `flops` gets what they did.
+  /// The limit that a prefill is held against.
+  double time_matmuls(int64_t rows, double& flops) const;
 
   /// Logits of some rows of the hidden states: out [rows.size(), vocab_size] f32.
   void logits(const HiddenStates& hidden, std::span<const int64_t> rows, float* out) const;
@@ -84,6 +96,7 @@ class Model {
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<const Weights> weights_;
   int64_t weight_bytes_ = 0;
+  std::map<int64_t, std::vector<float>> key_offsets_;  // layer -> what with_key_offset added
 };
 
 }  // namespace kv

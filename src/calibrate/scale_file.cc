@@ -1,0 +1,172 @@
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "calibrate/calibration.h"
+#include "kvscale/error.h"
+#include "tensor/atomic_file.h"
+#include "tensor/mapped_file.h"
+#include "text/sha256.h"
+
+namespace kv {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kSchema = 1;
+constexpr const char* kFormat = "kvscale-scales";
+
+Json values(const Calibration& c, bool scales, bool per_head) {
+  const ScaleTable table = c.scales(per_head);
+  Json layers = Json::array();
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    Json sides;
+    for (const Side side : kSides) {
+      Json heads = Json::array();
+      for (int64_t head = 0; head < c.num_kv_heads; ++head) {
+        heads.push_back(scales ? table.heads(layer, side)[static_cast<size_t>(head)]
+                               : c.at(layer, side, head));
+      }
+      sides[std::string(name(side))] = std::move(heads);
+    }
+    layers.push_back(std::move(sides));
+  }
+  return layers;
+}
+
+Json body(const Calibration& c) {
+  Json out;
+  out["format"] = kFormat;
+  out["schema"] = kSchema;
+  out["model_sha256"] = c.source.model_sha256;
+  out["tokenizer_sha256"] = c.source.tokenizer_sha256;
+  out["layers"] = c.num_layers;
+  out["kv_heads"] = c.num_kv_heads;
+  out["k_stage"] = "post_rope";
+  out["fp8_format"] = "e4m3fn";
+  out["fp8_max"] = 448;
+  out["estimator"] = "amax / 448, rounded up to BF16";
+  out["dataset"] = {{"prompts", c.source.prompts},
+                    {"sha256", c.source.prompts_sha256},
+                    {"examples", c.source.examples},
+                    {"tokens", c.source.tokens},
+                    {"max_tokens", c.source.max_tokens}};
+  out["warnings"] = c.warnings;
+  out["amax"] = values(c, false, true);
+  out["scales_per_tensor"] = values(c, true, false);
+  out["scales_per_head"] = values(c, true, true);
+  return out;
+}
+
+/// Fields of the file by name, each checked.
+class Reader {
+ public:
+  Reader(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
+
+  template <class T>
+  T get(const char* field) const {
+    return at<T>(json_, field, field);
+  }
+  template <class T>
+  T dataset(const char* field) const {
+    return at<T>(get<Json>("dataset"), field, std::string("dataset.") + field);
+  }
+
+  void expect(const char* field, const Json& expected) const {
+    const Json found = get<Json>(field);
+    if (found != expected) fail(field, expected.dump(), found.dump());
+  }
+
+  float amax(int64_t layer, Side side, int64_t head) const {
+    const std::string field = fmt::format("amax[{}].{}[{}]", layer, name(side), head);
+    if (!json_.contains("amax")) fail("amax", "a value", "none");
+    const Json& layers = json_.at("amax");
+    const std::string key(name(side));
+    if (!layers.is_array() || layer >= std::ssize(layers) || !layers[layer].is_object() ||
+        !layers[layer].contains(key) || !layers[layer][key].is_array() ||
+        head >= std::ssize(layers[layer][key]) || !layers[layer][key][head].is_number()) {
+      fail(field, "a number", "none");
+    }
+    const float value = layers[layer][key][head].get<float>();
+    if (!std::isfinite(value) || value < 0)
+      fail(field, "a finite number >= 0", fmt::format("{}", value));
+    return value;
+  }
+
+  [[noreturn]] void fail(const std::string& field, const std::string& expected,
+                         const std::string& found) const {
+    throw FormatError(fmt::format("{}: {}: expected {}, found {}", file_, field, expected, found));
+  }
+
+ private:
+  template <class T>
+  T at(const Json& from, const char* field, const std::string& shown) const {
+    if (!from.is_object() || !from.contains(field)) fail(shown, "a value", "none");
+    try {
+      return from.at(field).get<T>();
+    } catch (const Json::exception&) {
+      fail(shown, "another type", from.at(field).dump());
+    }
+  }
+
+  const Json& json_;
+  std::string file_;
+};
+
+Calibration parse(const Json& json, const std::string& file) {
+  const Reader reader(json, file);
+  reader.expect("format", kFormat);
+  reader.expect("schema", kSchema);
+  reader.expect("k_stage", "post_rope");
+  reader.expect("fp8_format", "e4m3fn");
+  Calibration c;
+  c.source = {reader.get<std::string>("model_sha256"), reader.get<std::string>("tokenizer_sha256"),
+              reader.dataset<std::string>("prompts"),  reader.dataset<std::string>("sha256"),
+              reader.dataset<int64_t>("examples"),     reader.dataset<int64_t>("tokens"),
+              reader.dataset<int64_t>("max_tokens")};
+  c.num_layers = reader.get<int64_t>("layers");
+  c.num_kv_heads = reader.get<int64_t>("kv_heads");
+  if (c.num_layers < 1 || c.num_layers > 10000)
+    reader.fail("layers", "1 to 10000", fmt::format("{}", c.num_layers));
+  if (c.num_kv_heads < 1 || c.num_kv_heads > 10000) {
+    reader.fail("kv_heads", "1 to 10000", fmt::format("{}", c.num_kv_heads));
+  }
+  c.warnings = reader.get<std::vector<std::string>>("warnings");
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    for (const Side side : kSides) {
+      for (int64_t head = 0; head < c.num_kv_heads; ++head)
+        c.amax.push_back(reader.amax(layer, side, head));
+    }
+  }
+  return c;
+}
+
+}  // namespace
+
+void write_calibration(const std::filesystem::path& path, const Calibration& calibration) {
+  Json out = body(calibration);
+  out["self_sha256"] = sha256_hex(body(calibration).dump());
+  write_file_atomically(path, out.dump(1) + "\n");
+}
+
+Calibration read_calibration(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
+                              file.bytes().size());
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded())
+    throw FormatError(fmt::format("{}: expected JSON, found none", path.string()));
+  const Calibration c = parse(json, path.string());
+  const Reader reader(json, path.string());
+  // Covers every field: a file whose scales were edited by hand is not the file that was evaluated.
+  Json without = json;
+  without.erase("self_sha256");
+  const std::string expected = sha256_hex(body(c).dump());
+  if (without.dump() != body(c).dump())
+    reader.fail("scales", "what its amax gives", "something else");
+  reader.expect("self_sha256", expected);
+  return c;
+}
+
+}  // namespace kv

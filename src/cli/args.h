@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kv::cli {
+
+/// What commands over a model share.
+struct RunArgs {
+  std::string model;
+  std::string prompts;  // file; empty = the command's own text
+  std::string out;      // folder of the run; empty = named by the configuration
+  bool json = false;
+  int64_t threads = 0;  // 0 = all
+  std::string backend;  // SIMD target; empty = the best one
+};
+
+struct PlanArgs {
+  std::string model;
+  int64_t layers = 0, kv_heads = 0, head_dim = 0;
+  int64_t context = 0, block_size = 16;
+  double budget_gib = 0;
+  std::vector<int64_t> bf16_layers;
+  bool json = false;
+};
+
+struct ScanArgs {
+  RunArgs run;
+  int64_t stride = 16;
+  std::string rounding = "nearest";
+  bool no_bf16_layers = false;
+};
+
+struct CalibrateArgs {
+  RunArgs run;
+};
+
+struct EvalArgs {
+  RunArgs run;
+  std::vector<std::string> arms;
+  std::vector<int64_t> buckets;
+};
+
+struct DecideArgs {
+  RunArgs run;
+  std::string margin = "standard";
+  std::vector<int64_t> buckets;
+  std::vector<std::string> tasks;
+  int64_t documents = 0, questions = 0;  // per bucket, per document; 0 = what the margin needs
+  std::string target = "vllm";
+  uint64_t seed = 20260;
+  double bucket_points = 0, overall_points = 0;  // 0 = the preset's
+};
+
+struct BenchArgs {
+  std::string model;
+  std::vector<int64_t> prefill, depths;
+  std::string arm = "bf16";
+  int64_t tokens = 32, repetitions = 3;
+  bool json = false;
+  int64_t threads = 0;
+  std::string backend;
+};
+
+/// Each returns the exit code, prints its result on standard output and all else on standard error.
+int run_plan(const PlanArgs& args);
+int run_scan(const ScanArgs& args);
+int run_calibrate(const CalibrateArgs& args);
+int run_eval(const EvalArgs& args);
+int run_decide(const DecideArgs& args);
+int run_bench(const BenchArgs& args);
+
+/// Reads the command line and calls the command.
+int dispatch(int argc, const char* const* argv);
+
+}  // namespace kv::cli

@@ -1,0 +1,87 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/session.h"
+#include "kvscale/error.h"
+#include "study/bench.h"
+
+namespace kv::cli {
+namespace {
+
+void print_text(const BenchResult& r, const std::string& model) {
+  fmt::print("{}, cache {}, {}\n", model, r.arm, machine_name());
+  fmt::print(
+      "limits measured now: memory read {:.1f} GB/s, this model's matmuls at 512 rows {:.0f} "
+      "GFLOP/s\n",
+      r.limits.read_gbps, r.limits.matmul_gflops);
+  fmt::print("correctness gate: KLD from BF16 {:.4f} nats over 32 forced tokens{}\n\n", r.gate_kld,
+             r.is_valid ? "" : ": INVALID, the times below are not those of a working model");
+  fmt::print("{:<14} {:>10} {:>12} {:>12} {:>14} {:>8}  {}\n", "test", "tokens/s", "ms/token",
+             "MB/token", "MFLOP/token", "share", "of the limit");
+  for (const BenchRow& row : r.rows) {
+    fmt::print("{:<14} {:>10.1f} {:>12.3f} {:>12.1f} {:>14.1f} {:>7.0f}%  {}\n", row.test,
+               row.tokens_per_s, row.ms_per_token, static_cast<double>(row.bytes_per_token) / 1e6,
+               static_cast<double>(row.flops_per_token) / 1e6, 100 * row.share_of_limit, row.limit);
+  }
+}
+
+void print_json(const BenchResult& r, const std::string& model) {
+  nlohmann::ordered_json out = {{"model", model},
+                                {"arm", r.arm},
+                                {"machine", machine_name()},
+                                {"read_gbps", r.limits.read_gbps},
+                                {"matmul_gflops", r.limits.matmul_gflops},
+                                {"gate_kld", r.gate_kld},
+                                {"valid", r.is_valid},
+                                {"rows", nlohmann::ordered_json::array()}};
+  for (const BenchRow& row : r.rows) {
+    out["rows"].push_back({{"test", row.test},
+                           {"tokens", row.tokens},
+                           {"depth", row.depth},
+                           {"tokens_per_s", row.tokens_per_s},
+                           {"ms_per_token", row.ms_per_token},
+                           {"bytes_per_token", row.bytes_per_token},
+                           {"flops_per_token", row.flops_per_token},
+                           {"limit", row.limit},
+                           {"share_of_limit", row.share_of_limit}});
+  }
+  fmt::print("{}\n", out.dump(1));
+}
+
+}  // namespace
+
+int run_bench(const BenchArgs& args) {
+  apply_machine_options(args.threads, args.backend);
+  BenchOptions options;
+  options.arm = ArmSpec::parse(args.arm);
+  if (!args.prefill.empty()) options.prefill = args.prefill;
+  if (!args.depths.empty()) options.depths = args.depths;
+  options.tokens = args.tokens;
+  options.repetitions = args.repetitions;
+  const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(model_path(args.model));
+  std::optional<ScaleTable> scales;
+  if (options.arm.needs_scales()) {
+    if (options.arm.scale_file.empty()) {
+      throw ValueError(
+          fmt::format("bench: arm {}: expected /scales=FILE, bench does not calibrate", args.arm));
+    }
+    const Calibration calibration = read_calibration(options.arm.scale_file);
+    const ModelSpec& spec = checkpoint->spec();
+    check_calibration(calibration, checkpoint->content_sha256(), spec.num_layers, spec.num_kv_heads,
+                      options.arm.scale_file);
+    scales = calibration.scales(options.arm.layout == ArmLayout::kFp8Head);
+  }
+  ConsoleProgress progress("run it again");
+  const auto model = Model::load(checkpoint);
+  const BenchResult result = kv::run_bench(model, scales, options, progress);
+  progress.finish_line();
+  if (args.json) {
+    print_json(result, args.model);
+  } else {
+    print_text(result, args.model);
+  }
+  return result.is_valid ? kExitAccept : kExitInconclusive;
+}
+
+}  // namespace kv::cli

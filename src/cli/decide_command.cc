@@ -1,0 +1,100 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "cli/session.h"
+#include "decide/verdict_json.h"
+#include "kvscale/error.h"
+#include "report/verdict_report.h"
+#include "study/decide_study.h"
+#include "targets/targets.h"
+#include "tensor/atomic_file.h"
+
+namespace kv::cli {
+namespace {
+
+constexpr int64_t kOwnTokens = 1088;
+// A vocabulary that small belongs to a model that was made for the compact forms.
+constexpr int32_t kSmallVocabulary = 4096;
+
+DecideOptions decide_options(const DecideArgs& args) {
+  DecideOptions options = DecideOptions::named(args.margin);
+  if (args.bucket_points > 0) options.margin.bucket = args.bucket_points / 100;
+  if (args.overall_points > 0) options.margin.overall = args.overall_points / 100;
+  if (args.documents > 0) options.documents = args.documents;
+  if (args.questions > 0) options.questions_per_document = args.questions;
+  options.target = std::string(find_target(args.target).name);
+  options.commands.repeat = "kvscale decide " + args.run.model;
+  if (!args.run.prompts.empty()) options.commands.repeat += " --prompts " + args.run.prompts;
+  if (!args.buckets.empty())
+    options.commands.repeat += fmt::format(" --buckets {}", fmt::join(args.buckets, ","));
+  if (!args.tasks.empty())
+    options.commands.repeat += fmt::format(" --tasks {}", fmt::join(args.tasks, ","));
+  return options;
+}
+
+StudyOptions study_options(const DecideArgs& args, const Session& session,
+                           const std::vector<Prompt>& prompts) {
+  StudyOptions options;
+  options.decide = decide_options(args);
+  options.buckets = args.buckets;
+  if (options.buckets.empty()) {
+    options.buckets =
+        default_buckets(prompts, args.run.prompts.empty(), session.checkpoint().spec());
+  }
+  std::ranges::sort(options.buckets);
+  options.tasks = args.tasks.empty() ? generator_tasks() : args.tasks;
+  options.form =
+      session.tokenizer().vocab_size() < kSmallVocabulary ? Form::kCompact : Form::kPlain;
+  options.seed = args.seed;
+  return options;
+}
+
+/// Everything that decides what is run, so that the same command resumes and another one does not.
+std::string configuration(const StudyOptions& o) {
+  return fmt::format(
+      "margin {} {} {}\ndocuments {} questions {}\nbuckets {}\ntasks {}\nseed {}\ntarget "
+      "{}\ngenerator {}",
+      o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity, o.decide.documents,
+      o.decide.questions_per_document, fmt::join(o.buckets, ","), fmt::join(o.tasks, ","), o.seed,
+      o.decide.target, kGeneratorVersion);
+}
+
+}  // namespace
+
+int run_decide(const DecideArgs& args) {
+  Session session(args.run);
+  const std::vector<Prompt> prompts = session.prompts(kOwnTokens);
+  const StudyOptions options = study_options(args, session, prompts);
+  const auto folder = session.run_folder("decide", configuration(options), prompts);
+  ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
+  RecordLog log(folder / "records.jsonl");
+  const auto model = session.model(progress);
+  DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(), options,
+                    folder, log, progress);
+  Verdict verdict = study.run();
+  progress.finish_line();
+  verdict.notices.insert(verdict.notices.end(), study.notices().begin(), study.notices().end());
+
+  VerdictReport report;
+  report.model = session.model_facts();
+  report.prompts = session.prompt_facts(prompts);
+  report.run = run_facts(study.facts(), options.decide.commands.repeat);
+  report.verdict = verdict;
+  report.ranges = log.ranges();
+  report.arms = log.arms();
+  report.logits = log.logits();
+  report.capacities = log.capacities();
+  report.calibrations = log.calibrations();
+  report.supports = log.supports();
+  write_file_atomically(folder / "decision.json", verdict_json(verdict));
+  write_file_atomically(folder / "report.html", verdict_page(report));
+  if (args.run.json) {
+    fmt::print("{}", verdict_json(verdict));
+  } else {
+    fmt::print("{}\nreport: {}\n", verdict_text(report, terminal_style()),
+               (folder / "report.html").string());
+  }
+  return verdict.exit_code;
+}
+
+}  // namespace kv::cli

@@ -1,0 +1,162 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli/args.h"
+#include "kvscale/error.h"
+#include "kvscale/version.h"
+
+namespace kv::cli {
+namespace {
+
+void add_run_options(CLI::App* command, RunArgs& args, const std::string& without_prompts) {
+  command
+      ->add_option("model", args.model,
+                   "a .gguf file, a Hugging Face directory, or tiny (built in)")
+      ->required();
+  command->add_option("--prompts", args.prompts,
+                      "JSON Lines with id and prompt, messages or ids, and answer(s), or a .txt "
+                      "file; without it: " +
+                          without_prompts);
+  command->add_option("--out", args.out,
+                      "folder of the run (default: a name from the configuration; the same command "
+                      "resumes there)");
+  command->add_flag("--json", args.json, "one JSON object on standard output");
+  command->add_option("--threads", args.threads, "CPU threads (default: all)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--backend", args.backend,
+                      "force a SIMD target (avx3_bf16, avx3_dl, avx3, avx2, scalar)");
+}
+
+void add_plan(CLI::App& app, PlanArgs& args) {
+  CLI::App* c = app.add_subcommand("plan", "bytes per token and tokens that fit, per layout");
+  c->add_option("model", args.model,
+                "a .gguf file, a Hugging Face directory, or tiny; or give the geometry:");
+  c->add_option("--layers", args.layers, "layers")->check(CLI::PositiveNumber);
+  c->add_option("--kv-heads", args.kv_heads, "KV heads")->check(CLI::PositiveNumber);
+  c->add_option("--head-dim", args.head_dim, "values per head")->check(CLI::PositiveNumber);
+  c->add_option("--context", args.context, "tokens (default: the model's context)")
+      ->check(CLI::PositiveNumber);
+  c->add_option("--block-size", args.block_size, "tokens per block")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  c->add_option("--budget", args.budget_gib, "GiB for the cache: prints the tokens that fit")
+      ->check(CLI::PositiveNumber);
+  c->add_option("--bf16-layers", args.bf16_layers, "layers kept in BF16, as 0,1")->delimiter(',');
+  c->add_flag("--json", args.json, "one JSON object on standard output");
+}
+
+void add_scan(CLI::App& app, ScanArgs& args) {
+  CLI::App* c =
+      app.add_subcommand("scan", "the one-minute answer: which layers break under which layout");
+  add_run_options(c, args.run, "a text of kvscale's own");
+  c->add_option("--stride", args.stride, "measure every so-manyth query, from position 64 on")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  c->add_option("--round", args.rounding, "rounding of the cache write")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"nearest", "truncate"}));
+  c->add_flag("--no-bf16-layers", args.no_bf16_layers,
+              "do not run the layouts with the worst layers kept in BF16");
+}
+
+void add_calibrate(CLI::App& app, CalibrateArgs& args) {
+  CLI::App* c = app.add_subcommand("calibrate", "a scale file from the user's prompts");
+  add_run_options(c, args.run, "refused: scales come from what will be served");
+}
+
+void add_eval(CLI::App& app, EvalArgs& args) {
+  CLI::App* c = app.add_subcommand("eval", "logit metrics of named arms, per position bucket");
+  add_run_options(c, args.run, "a text of kvscale's own");
+  c->add_option("--arms", args.arms,
+                "arms beside bf16, as fp8_scale1,fp8_tensor/bf16=0 (commas between arms need "
+                "quotes inside bf16=: give "
+                "the option several times instead)")
+      ->required();
+  c->add_option("--buckets", args.buckets,
+                "edges of position buckets, as 256,512 (default: powers of two)")
+      ->delimiter(',');
+}
+
+void add_decide(CLI::App& app, DecideArgs& args) {
+  CLI::App* c =
+      app.add_subcommand("decide", "the main job: which layout this model should use, and why");
+  add_run_options(c, args.run, "generated tasks and a text of kvscale's own");
+  c->add_option("--margin", args.margin,
+                "standard (2 points per bucket, 1 overall) or quick (5 and 2.5)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"standard", "quick"}));
+  c->add_option("--buckets", args.buckets, "prompt lengths in tokens, as 512,1024,2048")
+      ->delimiter(',');
+  c->add_option("--tasks", args.tasks, "niah_single, kv_recall, copy_span (default: all)")
+      ->delimiter(',');
+  c->add_option("--documents", args.documents,
+                "documents per bucket and block (default: what the margin needs)");
+  c->add_option("--questions", args.questions,
+                "questions per document (default: what the margin needs)");
+  c->add_option("--target", args.target, "what will serve the model")->capture_default_str();
+  c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
+  c->add_option("--margin-bucket", args.bucket_points,
+                "points per bucket, instead of the preset's");
+  c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's");
+}
+
+void add_bench(CLI::App& app, BenchArgs& args) {
+  CLI::App* c = app.add_subcommand(
+      "bench", "whole-model speed beside the machine's limits measured in the same run");
+  c->add_option("model", args.model, "a .gguf file, a Hugging Face directory, or tiny (built in)")
+      ->required();
+  c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")->delimiter(',');
+  c->add_option("-d,--n-depth", args.depths,
+                "tokens in the cache before decoding (default: 0,2048)")
+      ->delimiter(',');
+  c->add_option("-n,--n-gen", args.tokens, "tokens to decode")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  c->add_option("-r,--repetitions", args.repetitions, "runs of each; the median counts")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  c->add_option("--arm", args.arm, "how the cache is stored")->capture_default_str();
+  c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")
+      ->check(CLI::PositiveNumber);
+  c->add_option("--backend", args.backend, "force a SIMD target");
+  c->add_flag("--json", args.json, "one JSON object on standard output");
+}
+
+}  // namespace
+
+int dispatch(int argc, const char* const* argv) {
+  CLI::App app("kvscale: how should this model's KV cache be stored in FP8, and what does it cost?",
+               "kvscale");
+  app.set_version_flag("--version", std::string("kvscale ") + kVersion);
+  app.require_subcommand(0, 1);
+  PlanArgs plan;
+  ScanArgs scan;
+  CalibrateArgs calibrate;
+  EvalArgs eval;
+  DecideArgs decide;
+  BenchArgs bench;
+  add_plan(app, plan);
+  add_scan(app, scan);
+  add_calibrate(app, calibrate);
+  add_eval(app, eval);
+  add_decide(app, decide);
+  add_bench(app, bench);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : kExitUsage;
+  }
+  if (app.got_subcommand("plan")) return run_plan(plan);
+  if (app.got_subcommand("scan")) return run_scan(scan);
+  if (app.got_subcommand("calibrate")) return run_calibrate(calibrate);
+  if (app.got_subcommand("eval")) return run_eval(eval);
+  if (app.got_subcommand("decide")) return run_decide(decide);
+  if (app.got_subcommand("bench")) return run_bench(bench);
+  fmt::print("{}", app.help());
+  return 0;
+}
+
+}  // namespace kv::cli

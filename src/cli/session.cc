@@ -1,0 +1,143 @@
+#include "cli/session.h"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "checkpoint/load_tokenizer.h"
+#include "evaluate/prompts.h"
+#include "kvscale/error.h"
+#include "kvscale/version.h"
+#include "study/own_text.h"
+#include "study/scan.h"
+#include "tensor/atomic_file.h"
+#include "text/sha256.h"
+
+namespace kv::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+fs::path model_path(const std::string& name) {
+  if (name != "tiny" || fs::exists(name)) return name;
+  if (const char* folder = std::getenv("KVSCALE_TINY")) return folder;
+  const fs::path installed =
+      fs::read_symlink("/proc/self/exe").parent_path() / "../share/kvscale/tiny";
+  return fs::exists(installed) ? installed : fs::path(KVSCALE_TINY_FOLDER);
+}
+
+Session::Session(const RunArgs& args)
+    : args_(args),
+      checkpoint_(Checkpoint::open(model_path(args.model))),
+      tokenizer_(load_tokenizer(*checkpoint_)) {
+  apply_machine_options(args.threads, args.backend);
+  if (checkpoint_->chat_template().empty()) return;
+  try {
+    chat_template_ = ChatTemplate::recognise(checkpoint_->chat_template());
+  } catch (const UnsupportedError& error) {
+    chat_template_refusal_ = error.what();  // matters only when a prompt has messages
+  }
+}
+
+std::vector<Prompt> Session::prompts(int64_t own_tokens) const {
+  if (args_.prompts.empty()) {
+    Prompt own;
+    own.id = "kvscale-text";
+    own.tokens = tokenizer_.encode(own_text());
+    if (std::ssize(own.tokens) > own_tokens) own.tokens.resize(static_cast<size_t>(own_tokens));
+    return {own};
+  }
+  const PromptEncoder encoder{&tokenizer_, chat_template_ ? &*chat_template_ : nullptr};
+  try {
+    return read_prompts(args_.prompts, encoder);
+  } catch (const Error& error) {
+    if (chat_template_refusal_.empty()) throw;
+    throw FormatError(
+        fmt::format("{}\n  the model's chat template: {}", error.what(), chat_template_refusal_));
+  }
+}
+
+std::shared_ptr<const Model> Session::model(Progress& progress) {
+  if (!model_) {
+    model_ = Model::load(checkpoint_, [&](double share) {
+      progress.update("load weights", static_cast<int64_t>(share * 100), 100, "%");
+    });
+  }
+  return model_;
+}
+
+fs::path Session::run_folder(const std::string& command, const std::string& configuration,
+                             const std::vector<Prompt>& prompts) const {
+  const std::string text =
+      fmt::format("kvscale {}\ncommand {}\nmodel {}\ntokenizer {}\nprompts {}\n{}\n", kVersion,
+                  command, checkpoint_->content_sha256(), tokenizer_.fingerprint(),
+                  prompts_sha256(prompts), configuration);
+  const fs::path folder =
+      args_.out.empty()
+          ? fs::path(fmt::format("kvscale-{}-{}", command, sha256_hex(text).substr(0, 12)))
+          : args_.out;
+  const fs::path file = folder / "configuration.txt";
+  fs::create_directories(folder);
+  if (!fs::exists(file)) {
+    write_file_atomically(file, text);
+  } else if (const std::string found = read_file(file); found != text) {
+    throw ValueError(fmt::format(
+        "{}: expected this run's configuration, found another's; give another --out\n--- found\n"
+        "{}--- this run\n{}",
+        file.string(), found, text));
+  }
+  return folder;
+}
+
+CalibrationSource Session::calibration_source() const {
+  CalibrationSource source;
+  source.model_sha256 = checkpoint_->content_sha256();
+  source.tokenizer_sha256 = tokenizer_.fingerprint();
+  source.prompts = args_.prompts.empty() ? "kvscale's own text" : args_.prompts;
+  return source;
+}
+
+ModelFacts Session::model_facts() const {
+  const ModelSpec& spec = checkpoint_->spec();
+  return {args_.model,     spec.architecture, checkpoint_->content_sha256(),
+          spec.num_layers, spec.num_q_heads,  spec.num_kv_heads,
+          spec.head_dim};
+}
+
+PromptFacts Session::prompt_facts(const std::vector<Prompt>& prompts) const {
+  PromptFacts facts{args_.prompts.empty() ? "kvscale's own text" : args_.prompts,
+                    prompts_sha256(prompts), std::ssize(prompts), 0};
+  for (const Prompt& prompt : prompts) facts.tokens += std::ssize(prompt.tokens);
+  return facts;
+}
+
+RunFacts run_facts(const std::vector<ArmFacts>& facts, const std::string& command) {
+  RunFacts out;
+  std::set<std::string> kernels;
+  for (const ArmFacts& arm : facts) {
+    kernels.insert(arm.kernels.attend.begin(), arm.kernels.attend.end());
+    kernels.insert(arm.kernels.store_kv.begin(), arm.kernels.store_kv.end());
+    kernels.insert(arm.kernels.matmul.begin(), arm.kernels.matmul.end());
+    out.scale_sources[arm.arm] = arm.scale_source;
+    out.cache_bytes += arm.allocated_bytes;
+  }
+  out.kernels.assign(kernels.begin(), kernels.end());
+  out.peak_memory_bytes = peak_memory_bytes();
+  out.seconds = seconds_since_start();
+  out.machine = machine_name();
+  out.version = kVersion;
+  out.command = command;
+  return out;
+}
+
+}  // namespace kv::cli

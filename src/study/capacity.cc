@@ -1,0 +1,30 @@
+#include "study/capacity.h"
+
+#include <fmt/core.h>
+
+#include "cache/capacity.h"
+#include "kvscale/error.h"
+
+namespace kv {
+
+CapacityRecord capacity_of(const ArmSpec& arm, const Model& model, int64_t tokens) {
+  constexpr int64_t kBlock = 16;
+  const int64_t whole = (tokens + kBlock - 1) / kBlock * kBlock, layers = model.spec().num_layers;
+  CapacityRecord out;
+  out.record_id = fmt::format("capacity/{}/{}", arm.text(), tokens);
+  out.arm = arm.text();
+  out.tokens = tokens;
+  out.bf16_bytes = cache_bytes(model.geometry(), ArmSpec{}.formats(layers), whole).total_bytes();
+  out.arm_bytes = cache_bytes(model.geometry(), arm.formats(layers), whole).total_bytes();
+  const KvCache cache(model.geometry(), arm.formats(layers), kBlock, 1, PageOrder::kNhd);
+  out.planned_bytes = block_bytes(model.geometry(), arm.formats(layers), kBlock);
+  out.allocated_bytes = cache.allocated_bytes();
+  if (out.allocated_bytes != out.planned_bytes) {
+    throw Error(
+        fmt::format("capacity of {}: a block was planned with {} bytes and allocated with {}",
+                    out.arm, out.planned_bytes, out.allocated_bytes));
+  }
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,455 @@
+#include "study/decide_study.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "decide/evidence.h"
+#include "evaluate/scorers.h"
+#include "kvscale/error.h"
+#include "stats/splitmix64.h"
+#include "study/capacity.h"
+#include "targets/targets.h"
+#include "tensor/mapped_file.h"
+#include "text/sha256.h"
+
+namespace kv {
+namespace {
+
+// A task that the control answers more rarely than this shows losses only in the rare answers it
+// gets right: it costs as much as an informative one and says little.
+constexpr double kPilotFloor = 0.25;
+constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 8;
+// Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
+constexpr int64_t kContextsPerBucket = 4;
+constexpr int64_t kCalibrationDocumentsPerBucket = 6;
+constexpr size_t kArmsPerPass = 8;  // caches of so many arms exist at a time
+
+const std::vector<std::string> kBlocks = {"E1", "E2", "E3", "CAL"};
+
+std::string example_record_id(const std::string& block, const std::string& arm,
+                              const std::string& example) {
+  return fmt::format("{}/{}/{}", block, arm, example);
+}
+
+std::string bucket_of(int64_t tokens, const std::vector<int64_t>& buckets) {
+  for (const int64_t edge : buckets) {
+    if (tokens <= edge) return fmt::format("{}", edge);
+  }
+  return "";
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::ranges::find(list, word) != list.end();
+}
+
+}  // namespace
+
+std::vector<int64_t> default_buckets(std::span<const Prompt> prompts, bool own_text,
+                                     const ModelSpec& model) {
+  int64_t longest = 2048, shortest = 512;
+  if (!own_text) {
+    const auto length = [](const Prompt& p) { return std::ssize(p.tokens); };
+    longest = length(*std::ranges::max_element(prompts, {}, length));
+    shortest = length(*std::ranges::min_element(prompts, {}, length));
+  }
+  std::vector<int64_t> out;
+  for (int64_t edge = 256; edge <= model.max_positions; edge *= 2) {
+    const bool reached = edge >= shortest && edge / 2 < longest;
+    if (reached) out.push_back(edge);
+    if (edge >= longest) break;
+  }
+  if (out.empty()) out.push_back(std::min<int64_t>(256, model.max_positions));
+  return out;
+}
+
+DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& tokenizer,
+                         std::span<const Prompt> prompts, CalibrationSource source,
+                         StudyOptions options, std::filesystem::path folder, RecordLog& log,
+                         Progress& progress)
+    : model_(std::move(model)),
+      tokenizer_(tokenizer),
+      prompts_(prompts.begin(), prompts.end()),
+      source_(std::move(source)),
+      options_(std::move(options)),
+      folder_(std::move(folder)),
+      log_(log),
+      progress_(progress),
+      runner_(model_, options_.plan, model_->spec().eos_ids, options_.max_new_tokens) {
+  options_.decide.tasks_from_generators = std::ranges::none_of(prompts_, &Prompt::has_answer);
+}
+
+DecideStudy::~DecideStudy() = default;
+
+std::vector<ArmFacts> DecideStudy::facts() const {
+  std::vector<ArmFacts> out = runner_.facts();
+  out.insert(out.end(), pass_facts_.begin(), pass_facts_.end());
+  return out;
+}
+
+Verdict DecideStudy::run() {
+  choose_tasks();
+  while (true) {
+    const Evidence evidence{log_.records(), model_->geometry(), {}, block_sizes()};
+    Step step = next_step(options_.decide, evidence);
+    if (Verdict* verdict = std::get_if<Verdict>(&step)) return std::move(*verdict);
+    answer_ask(std::get<Ask>(step));
+  }
+}
+
+void DecideStudy::answer_ask(const Ask& ask) {
+  progress_.check();
+  switch (ask.kind) {
+    case AskKind::kSupport:
+      return record_support(ask);
+    case AskKind::kControlTwice:
+    case AskKind::kQuality:
+      return record_quality(ask);
+    case AskKind::kCalibration:
+      return record_calibration();
+    case AskKind::kRanges:
+      return record_ranges(ask);
+    case AskKind::kKld:
+      return record_kld(ask);
+    case AskKind::kCapacity:
+      return record_capacity(ask);
+  }
+}
+
+// ---- documents ----
+
+std::vector<Document> DecideStudy::generate_block(const std::string& block, int64_t documents,
+                                                  int64_t questions) const {
+  std::vector<Document> out;
+  const auto tasks = static_cast<int64_t>(tasks_.size());
+  for (int64_t t = 0; t < tasks; ++t) {
+    GeneratorOptions generator;
+    generator.task = tasks_[static_cast<size_t>(t)];
+    generator.form = options_.form;
+    generator.buckets = options_.buckets;
+    generator.documents = documents / tasks + (t < documents % tasks ? 1 : 0);
+    generator.questions_per_document = questions;
+    generator.master_seed = options_.seed;
+    generator.block = block;
+    if (generator.documents == 0) continue;
+    std::vector<Document> made = generate(tokenizer_, generator);
+    out.insert(out.end(), std::make_move_iterator(made.begin()),
+               std::make_move_iterator(made.end()));
+  }
+  for (Document& document : out) {
+    // Whole answers count: shares of a span would need another test than the one for pairs of right
+    // and wrong.
+    for (Question& question : document.questions) question.check = Check::kExact;
+  }
+  return out;
+}
+
+std::vector<Document> DecideStudy::user_documents(const std::string& block) const {
+  std::vector<Document> out;
+  for (const Prompt& prompt : prompts_) {
+    const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
+    if (!prompt.has_answer() || bucket.empty() ||
+        kBlocks[mix(fnv1a64(prompt.id)) % kBlocks.size()] != block)
+      continue;
+    Document document;
+    document.id = prompt.id;
+    document.task = "user";
+    document.bucket = bucket;
+    document.target_tokens = std::ssize(prompt.tokens);
+    document.context.assign(prompt.tokens.begin(), prompt.tokens.end() - 1);
+    Question question;
+    question.id = prompt.id;
+    question.tokens = {prompt.tokens.back()};
+    question.accepted_answers = prompt.accepted_answers;
+    question.check = prompt.check;
+    document.questions.push_back(std::move(question));
+    out.push_back(std::move(document));
+  }
+  return out;
+}
+
+const std::vector<Document>& DecideStudy::documents(const std::string& block) {
+  // The A/A block is E1 before its candidate has run: the control's answers serve both.
+  const std::string source = block == "AA" ? "E1" : block;
+  const auto found = documents_.find(source);
+  if (found != documents_.end()) return found->second;
+  std::vector<Document> made = options_.decide.tasks_from_generators
+                                   ? generate_block(source, options_.decide.documents,
+                                                    options_.decide.questions_per_document)
+                                   : user_documents(source);
+  return documents_[source] = std::move(made);
+}
+
+std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_bucket) {
+  std::vector<Prompt> out;
+  for (const int64_t bucket : options_.buckets) {
+    std::vector<const Document*> here;
+    for (const Document& document : documents(block)) {
+      if (document.bucket == fmt::format("{}", bucket)) here.push_back(&document);
+    }
+    const int64_t count = std::min(per_bucket, std::ssize(here));
+    for (int64_t i = 0; i < count;
+         ++i) {  // spread over the block, so that every task has its share
+      const Document& document = *here[static_cast<size_t>(i * std::ssize(here) / count)];
+      out.push_back({document.id, document.context, {}, Check::kContains});
+    }
+  }
+  for (const Prompt& prompt : prompts_) {
+    if (!prompt.has_answer()) out.push_back(prompt);
+  }
+  return out;
+}
+
+std::vector<BlockSize> DecideStudy::block_sizes() {
+  std::map<std::pair<std::string, std::string>, int64_t> sizes;
+  for (const std::string block : {"AA", "E1", "E2", "E3"}) {
+    const std::string source = block == "AA" ? "E1" : block;
+    if (!options_.decide.tasks_from_generators) {
+      for (const Document& d : documents(source))
+        sizes[{block, d.bucket}] += std::ssize(d.questions);
+      continue;
+    }
+    for (const int64_t bucket : options_.buckets) {
+      sizes[{block, fmt::format("{}", bucket)}] =
+          options_.decide.documents * options_.decide.questions_per_document;
+    }
+  }
+  std::vector<BlockSize> out;
+  for (const auto& [key, count] : sizes) out.push_back({key.first, key.second, count});
+  return out;
+}
+
+// ---- tasks ----
+
+double DecideStudy::pilot_score(const std::string& task) {
+  double sum = 0;
+  int64_t n = 0;
+  GeneratorOptions generator;
+  generator.task = task;
+  generator.form = options_.form;
+  generator.buckets = {options_.buckets.front()};
+  if (options_.buckets.size() > 1) generator.buckets.push_back(options_.buckets.back());
+  generator.documents = kPilotDocuments;
+  generator.questions_per_document = kPilotQuestions;
+  generator.master_seed = mix(options_.seed);  // documents that no block has
+  generator.block = "AA";
+  for (Document& document : generate(tokenizer_, generator)) {
+    for (Question& question : document.questions) question.check = Check::kExact;
+    const RunnerArm control = runner_arm(std::string(kControlArm));
+    score_document(document, "PILOT", {&control, 1});
+  }
+  for (const ExampleRecord& record : log_.examples()) {
+    if (record.block != "PILOT" || record.task != task) continue;
+    sum += record.score;
+    ++n;
+  }
+  return sum / static_cast<double>(std::max<int64_t>(n, 1));
+}
+
+void DecideStudy::choose_tasks() {
+  if (!options_.decide.tasks_from_generators) return;
+  std::vector<std::pair<double, std::string>> scores;
+  for (size_t i = 0; i < options_.tasks.size(); ++i) {
+    progress_.update("pilot: what the model can answer", static_cast<int64_t>(i),
+                     std::ssize(options_.tasks), "tasks");
+    progress_.check();
+    scores.emplace_back(pilot_score(options_.tasks[i]), options_.tasks[i]);
+  }
+  for (const auto& [score, task] : scores) {
+    if (score >= kPilotFloor) {
+      tasks_.push_back(task);
+      continue;
+    }
+    notices_.push_back(fmt::format(
+        "task {} left out: with a BF16 cache the model answers {:.0f} % of {} pilot questions",
+        task, 100 * score,
+        kPilotDocuments * kPilotQuestions * std::min<int64_t>(2, std::ssize(options_.buckets))));
+  }
+  // With none left the best one goes on: the verdict then says CONTROL_FLOOR with its numbers.
+  if (tasks_.empty()) tasks_.push_back(std::ranges::max_element(scores)->second);
+}
+
+// ---- quality ----
+
+const Calibration& DecideStudy::calibration() {
+  if (calibration_) return *calibration_;
+  const auto file = folder_ / "scales.json";
+  calibration_ = read_calibration(file);
+  check_calibration(*calibration_, source_.model_sha256, model_->spec().num_layers,
+                    model_->spec().num_kv_heads, file.string());
+  return *calibration_;
+}
+
+RunnerArm DecideStudy::runner_arm(const std::string& name) {
+  RunnerArm out;
+  out.name = name;
+  if (name == kControlRepeat) {
+    out.repeat = true;
+    return out;
+  }
+  out.arm.spec = ArmSpec::parse(name);
+  if (out.arm.spec.needs_scales())
+    out.arm.scales = calibration().scales(out.arm.spec.layout == ArmLayout::kFp8Head);
+  return out;
+}
+
+ExampleRecord DecideStudy::judge(const Document& document, const Question& question,
+                                 const Answer& answer, const std::string& block,
+                                 const std::string& arm) const {
+  ExampleRecord out;
+  out.record_id = example_record_id(block, arm, question.id);
+  out.block = block;
+  out.arm = arm;
+  out.example_id = question.id;
+  out.document = document.id;
+  out.task = document.task;
+  out.bucket = document.bucket;
+  out.prompt_tokens = answer.prompt_tokens;
+  out.chance = question.chance;
+  out.answer_logprob = answer.logprob;
+  out.kernel = answer.kernel;
+  Score score;
+  if (question.answer_tokens.empty()) {
+    score = score_text(question.check, tokenizer_.decode(answer.produced, true),
+                       question.accepted_answers);
+    score.valid = score.valid && !is_runaway(answer.produced);
+  } else {
+    score = score_tokens(question.check, question.answer_tokens, answer.produced);
+  }
+  out.score = answer.finite ? score.value : 0;
+  out.valid = score.valid && answer.finite;
+  return out;
+}
+
+void DecideStudy::score_document(const Document& document, const std::string& block,
+                                 std::span<const RunnerArm> arms) {
+  std::vector<RunnerArm> missing;
+  for (const RunnerArm& arm : arms) {
+    bool all_there = true;
+    for (const Question& question : document.questions) {
+      if (log_.has(example_record_id(block, arm.name, question.id))) continue;
+      // The control's answers on E1 were recorded under AA: the same documents, the same bits.
+      const auto same =
+          std::ranges::find(log_.examples(), example_record_id("AA", arm.name, question.id),
+                            &ExampleRecord::record_id);
+      if (block != "E1" || same == log_.examples().end()) {
+        all_there = false;
+        continue;
+      }
+      ExampleRecord copy = *same;
+      copy.block = block;
+      copy.record_id = example_record_id(block, arm.name, question.id);
+      log_.append(copy);
+    }
+    if (!all_there) missing.push_back(arm);
+  }
+  if (missing.empty()) return;
+  const auto answers = runner_.answer(document, missing);
+  for (size_t arm = 0; arm < missing.size(); ++arm) {
+    for (size_t q = 0; q < document.questions.size(); ++q) {
+      const ExampleRecord record =
+          judge(document, document.questions[q], answers[arm][q], block, missing[arm].name);
+      if (!log_.has(record.record_id)) log_.append(record);
+    }
+  }
+}
+
+void DecideStudy::record_quality(const Ask& ask) {
+  std::vector<std::string> names = ask.arms;
+  if (ask.kind == AskKind::kControlTwice)
+    names = {std::string(kControlArm), std::string(kControlRepeat)};
+  std::vector<RunnerArm> arms;
+  for (const std::string& arm_name : names) arms.push_back(runner_arm(arm_name));
+  std::vector<const Document*> todo;
+  int64_t total = 0, done = 0;
+  for (const Document& document : documents(ask.block)) {
+    if (!ask.buckets.empty() && !contains(ask.buckets, document.bucket)) continue;
+    todo.push_back(&document);
+    total += std::ssize(document.context) * std::ssize(arms);
+  }
+  // Lengths mixed, so that the rate and the time left are right from the start.
+  std::ranges::stable_sort(todo, {}, [](const Document* d) { return mix(fnv1a64(d->id)); });
+  const std::string stage =
+      fmt::format("{}: {} on {}", ask.state, fmt::join(names, ", "), ask.block);
+  for (const Document* document : todo) {
+    progress_.check();
+    score_document(*document, ask.block, arms);
+    done += std::ssize(document->context) * std::ssize(arms);
+    progress_.update(stage, done, total, "tokens");
+  }
+}
+
+// ---- everything else ----
+
+void DecideStudy::record_support(const Ask& ask) {
+  for (const std::string& arm : ask.arms) {
+    SupportRecord record;
+    record.layout = std::string(name(ArmSpec::parse(arm).layout));
+    record.target = options_.decide.target;
+    record.record_id = fmt::format("support/{}/{}", record.layout, record.target);
+    const LayoutSupport found = support(record.layout, record.target);
+    record.supported = found.supported;
+    record.reason = std::string(found.note);
+    if (!log_.has(record.record_id)) log_.append(record);
+  }
+}
+
+void DecideStudy::record_capacity(const Ask& ask) {
+  for (const std::string& arm : ask.arms) {
+    const CapacityRecord record =
+        capacity_of(ArmSpec::parse(arm), *model_, options_.buckets.back());
+    if (!log_.has(record.record_id)) log_.append(record);
+  }
+}
+
+void DecideStudy::record_calibration() {
+  const std::vector<Prompt> material = contexts("CAL", kCalibrationDocumentsPerBucket);
+  CalibrationSource source = source_;
+  if (options_.decide.tasks_from_generators) {
+    source.prompts += fmt::format(" and generated documents (block CAL, seed {})", options_.seed);
+  }
+  calibration_ = calibrate(model_, material, source, options_.plan, progress_);
+  const auto file = folder_ / "scales.json";
+  write_calibration(file, *calibration_);
+  const MappedFile written(file);
+  CalibrationRecord record;
+  record.record_id = "calibration/CAL";
+  record.scale_file = file.filename().string();
+  record.scale_file_sha256 =
+      sha256_hex({reinterpret_cast<const char*>(written.bytes().data()), written.bytes().size()});
+  record.examples = calibration_->source.examples;
+  record.tokens = calibration_->source.tokens;
+  record.max_tokens = calibration_->source.max_tokens;
+  record.warnings = calibration_->warnings;
+  log_.append(record);
+}
+
+void DecideStudy::record_ranges(const Ask& ask) {
+  std::vector<ArmLayout> layouts;
+  for (const std::string& arm : ask.arms) layouts.push_back(ArmSpec::parse(arm).layout);
+  RangeOptions range;
+  range.rounding = options_.decide.rounding;
+  measure_ranges(model_, contexts("E2", kContextsPerBucket), calibration(), layouts, range,
+                 options_.plan, log_, progress_);
+}
+
+void DecideStudy::record_kld(const Ask& ask) {
+  const std::vector<Prompt> material = contexts("E2", kContextsPerBucket);
+  const LogitPassOptions pass{"E2", options_.buckets, options_.plan};
+  for (size_t begin = 0; begin < ask.arms.size(); begin += kArmsPerPass) {
+    std::vector<ArmToRun> arms;
+    for (size_t i = begin; i < std::min(begin + kArmsPerPass, ask.arms.size()); ++i) {
+      arms.push_back(runner_arm(ask.arms[i]).arm);
+    }
+    const std::vector<ArmFacts> facts =
+        run_logit_pass(model_, material, arms, pass, log_, progress_);
+    pass_facts_.insert(pass_facts_.end(), facts.begin(), facts.end());
+  }
+  for (const std::string& arm : ask.arms) {
+    const ArmRecord record = summarize_arm(log_, "E2", ArmSpec::parse(arm).text());
+    if (!log_.has(record.record_id)) log_.append(record);
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,218 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kvscale/error.h"
+#include "study/runner.h"
+
+namespace kv {
+namespace {
+
+bool works_on_tokens(const Question& q) {
+  return q.check == Check::kExact || q.check == Check::kPrefix;
+}
+
+/// ln of the softmax at `token`, in double.
+double log_probability(std::span<const float> logits, int32_t token) {
+  const float largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
+  return logits[static_cast<size_t>(token)] - largest - std::log(sum);
+}
+
+/// Tokens of cache that a document and the forks of its questions take in one arm.
+int64_t tokens_needed(const Document& document, int64_t block_size, int64_t max_new_tokens) {
+  int64_t total = std::ssize(document.context) + block_size;
+  for (const Question& q : document.questions) {
+    const int64_t tail =
+        std::ssize(q.tokens) + (works_on_tokens(q) ? std::ssize(q.answer_tokens) : max_new_tokens);
+    total += tail + 2 * block_size;  // the copied block, and a last one that is not full
+  }
+  return total;
+}
+
+}  // namespace
+
+/// Arms that run under one batch plan share an engine, so that their matmuls read the weights once.
+struct EngineRunner::Lane {
+  bool repeat;
+  int64_t capacity;
+  Engine engine;
+  std::vector<std::string> names;
+
+  Lane(bool is_repeat, int64_t tokens, std::shared_ptr<const Model> model, const BatchPlan& plan)
+      : repeat(is_repeat), capacity(tokens), engine(std::move(model), plan) {}
+
+  int number_of(const RunnerArm& arm) {
+    const auto found = std::ranges::find(names, arm.name);
+    if (found != names.end()) return static_cast<int>(found - names.begin());
+    names.push_back(arm.name);
+    return engine.add_arm(arm.arm.spec, arm.arm.scales, capacity);
+  }
+};
+
+EngineRunner::EngineRunner(std::shared_ptr<const Model> model, BatchPlan plan,
+                           std::vector<int32_t> stop_ids, int64_t max_new_tokens)
+    : model_(std::move(model)),
+      plan_(plan),
+      stop_ids_(std::move(stop_ids)),
+      max_new_tokens_(max_new_tokens) {}
+
+EngineRunner::~EngineRunner() = default;
+
+EngineRunner::Lane& EngineRunner::lane_for(bool repeat, int64_t tokens) {
+  // A longer document than any before needs larger caches; the facts of the smaller ones stay.
+  for (auto& lane : lanes_) {
+    if (lane->repeat == repeat && lane->capacity >= tokens) return *lane;
+  }
+  BatchPlan plan = plan_;
+  if (repeat) {  // the harmless changes that a busy server makes: other cuts, another order of
+                 // additions
+    plan.rows_per_pass = std::max<int64_t>(1, plan.rows_per_pass * 3 / 8);
+    plan.keys_per_split = 256;
+  }
+  for (auto& lane : lanes_) {
+    if (lane->repeat != repeat) continue;
+    add_facts(*lane);
+    lane = std::make_unique<Lane>(repeat, tokens, model_, plan);
+    return *lane;
+  }
+  return *lanes_.emplace_back(std::make_unique<Lane>(repeat, tokens, model_, plan));
+}
+
+void EngineRunner::add_facts(const Lane& lane) {
+  for (int arm = 0; arm < lane.engine.num_arms(); ++arm)
+    past_facts_.push_back(lane.engine.facts(arm));
+}
+
+namespace {
+
+/// One document in one engine: its context under some arms, then all questions of all arms side by
+/// side.
+class DocumentRun {
+ public:
+  DocumentRun(Engine& engine, const Document& document) : engine_(engine), document_(document) {}
+
+  /// `answers` gets one entry per question.
+  void add_arm(int arm, std::vector<Answer>& answers) {
+    contexts_.push_back(engine_.start(arm));
+    answers_.push_back(&answers);
+  }
+
+  void prefill() {
+    std::vector<Request> requests;
+    for (Sequence& context : contexts_)
+      requests.push_back({&context, document_.context, -1, nullptr});
+    engine_.run(requests);
+  }
+
+  void ask(int64_t max_new_tokens, std::span<const int32_t> stop_ids) {
+    for (size_t arm = 0; arm < contexts_.size(); ++arm) {
+      for (size_t q = 0; q < document_.questions.size(); ++q) {
+        const Question& question = document_.questions[q];
+        Answer& answer = (*answers_[arm])[q];
+        answer.prompt_tokens = std::ssize(document_.context) + std::ssize(question.tokens);
+        auto& kind = works_on_tokens(question) ? forced_ : free_;
+        kind.push_back({&question, &answer, question.tokens, contexts_[arm].fork()});
+      }
+    }
+    ask_forced();
+    if (!free_.empty()) ask_free(max_new_tokens, stop_ids);
+    for (size_t arm = 0; arm < contexts_.size(); ++arm) {
+      const ArmFacts facts = engine_.facts(contexts_[arm].arm());
+      for (Answer& answer : *answers_[arm])
+        answer.kernel = fmt::format("{}", fmt::join(facts.kernels.attend, " + "));
+    }
+  }
+
+ private:
+  struct Asked {
+    const Question* question;
+    Answer* answer;
+    std::vector<int32_t> tokens;
+    Sequence sequence;
+  };
+
+  void ask_forced() {
+    std::vector<Request> requests;
+    for (Asked& asked : forced_) {
+      const std::vector<int32_t>& expected = asked.question->answer_tokens;
+      asked.tokens.insert(asked.tokens.end(), expected.begin(), expected.end() - 1);
+      requests.push_back(
+          {&asked.sequence, asked.tokens, std::ssize(asked.question->tokens) - 1, nullptr});
+    }
+    engine_.run(requests, [&](std::span<const LogitRow> rows) {
+      for (const LogitRow& row : rows) judge_row(forced_[row.request], row);
+    });
+  }
+
+  static void judge_row(const Asked& asked, const LogitRow& row) {
+    const std::vector<int32_t>& expected = asked.question->answer_tokens;
+    const auto position = static_cast<size_t>(row.token - std::ssize(asked.question->tokens) + 1);
+    asked.answer->produced.push_back(argmax(row.logits));
+    if (asked.answer->produced.back() < 0) {
+      asked.answer->finite = false;
+      return;
+    }
+    asked.answer->logprob +=
+        log_probability(row.logits, expected[position]) / static_cast<double>(expected.size());
+  }
+
+  void ask_free(int64_t max_new_tokens, std::span<const int32_t> stop_ids) {
+    std::vector<Request> prefill;
+    std::vector<Sequence*> sequences;
+    std::vector<int32_t> first;
+    for (Asked& asked : free_) {
+      first.push_back(asked.tokens.back());
+      asked.tokens.pop_back();
+      sequences.push_back(&asked.sequence);
+      if (!asked.tokens.empty()) prefill.push_back({&asked.sequence, asked.tokens, -1, nullptr});
+    }
+    engine_.run(prefill);
+    const std::vector<Generation> generated =
+        engine_.generate(sequences, first, max_new_tokens, stop_ids);
+    for (size_t i = 0; i < free_.size(); ++i) {
+      free_[i].answer->produced = generated[i].tokens;
+      free_[i].answer->ended = generated[i].end == Generation::End::kStopId;
+      free_[i].answer->finite = generated[i].end != Generation::End::kNonFinite;
+    }
+  }
+
+  Engine& engine_;
+  const Document& document_;
+  std::vector<Sequence> contexts_;
+  std::vector<std::vector<Answer>*> answers_;
+  std::vector<Asked> forced_, free_;
+};
+
+}  // namespace
+
+std::vector<std::vector<Answer>> EngineRunner::answer(const Document& document,
+                                                      std::span<const RunnerArm> arms) {
+  const int64_t tokens = tokens_needed(document, plan_.block_size, max_new_tokens_);
+  std::vector<std::vector<Answer>> out(arms.size(), std::vector<Answer>(document.questions.size()));
+  for (const bool repeat : {false, true}) {
+    if (std::ranges::none_of(arms, [&](const RunnerArm& a) { return a.repeat == repeat; }))
+      continue;
+    Lane& lane = lane_for(repeat, tokens);
+    DocumentRun run(lane.engine, document);
+    for (size_t i = 0; i < arms.size(); ++i) {
+      if (arms[i].repeat == repeat) run.add_arm(lane.number_of(arms[i]), out[i]);
+    }
+    run.prefill();
+    run.ask(max_new_tokens_, stop_ids_);
+  }
+  return out;
+}
+
+std::vector<ArmFacts> EngineRunner::facts() const {
+  std::vector<ArmFacts> out = past_facts_;
+  for (const auto& lane : lanes_) {
+    for (int arm = 0; arm < lane->engine.num_arms(); ++arm) out.push_back(lane->engine.facts(arm));
+  }
+  return out;
+}
+
+}  // namespace kv

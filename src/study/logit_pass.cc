@@ -1,0 +1,141 @@
+#include "study/logit_pass.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "evaluate/logit_metrics.h"
+
+namespace kv {
+namespace {
+
+std::string record_id(const std::string& block, const std::string& arm, const std::string& prompt,
+                      const std::string& bucket) {
+  return fmt::format("{}/logits/{}/{}/{}", block, arm, prompt, bucket);
+}
+
+/// The records of one prompt under all arms while its logits come in.
+class PromptRecords {
+ public:
+  PromptRecords(const Prompt& prompt, const std::vector<std::string>& arms,
+                const LogitPassOptions& options)
+      : prompt_(prompt), arms_(arms), options_(options), buckets_(options.bucket_edges) {}
+
+  /// Rows of one call: for every token the control's first, then the arms'.
+  void add(std::span<const LogitRow> rows) {
+    for (size_t i = 0; i < rows.size(); i += arms_.size()) {
+      const int64_t token = rows[i].token;
+      if (token + 1 >= std::ssize(prompt_.tokens)) continue;
+      const int32_t next = prompt_.tokens[static_cast<size_t>(token) + 1];
+      control_.prepare(rows[i].logits.data(), std::ssize(rows[i].logits));
+      for (size_t arm = 0; arm < arms_.size(); ++arm) {
+        add_row(record(arm, buckets_.label(token + 1)),
+                control_.compare(rows[i + arm].logits.data(), next));
+      }
+    }
+  }
+
+  void append_to(RecordLog& log) const {
+    for (const auto& [key, record] : records_) {
+      if (!log.has(record.record_id)) log.append(record);
+    }
+  }
+
+ private:
+  LogitRecord& record(size_t arm, const std::string& bucket) {
+    LogitRecord& out = records_[{bucket, arm}];
+    if (out.record_id.empty()) {
+      out.record_id = record_id(options_.block, arms_[arm], prompt_.id, bucket);
+      out.block = options_.block;
+      out.arm = arms_[arm];
+      out.document = prompt_.id;
+      out.bucket = bucket;
+    }
+    return out;
+  }
+
+  const Prompt& prompt_;
+  const std::vector<std::string>& arms_;
+  const LogitPassOptions& options_;
+  PositionBuckets buckets_;
+  ControlRow control_;
+  std::map<std::pair<std::string, size_t>, LogitRecord> records_;
+};
+
+/// The bucket of a prompt's last scored position: its record is written last, so it says that all
+/// are there.
+bool is_done(const RecordLog& log, const Prompt& prompt, const std::vector<std::string>& arms,
+             const LogitPassOptions& options) {
+  const PositionBuckets buckets(options.bucket_edges);
+  for (const std::string& arm : arms) {
+    for (int64_t t = 1; t < std::ssize(prompt.tokens); ++t) {
+      const bool last_of_bucket =
+          t + 1 == std::ssize(prompt.tokens) || buckets.label(t + 1) != buckets.label(t);
+      if (last_of_bucket && !log.has(record_id(options.block, arm, prompt.id, buckets.label(t))))
+        return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<ArmFacts> run_logit_pass(const std::shared_ptr<const Model>& model,
+                                     std::span<const Prompt> prompts,
+                                     std::span<const ArmToRun> arms,
+                                     const LogitPassOptions& options, RecordLog& log,
+                                     Progress& progress) {
+  std::vector<std::string> names = {"bf16"};
+  for (const ArmToRun& arm : arms) names.push_back(arm.spec.text());
+  std::vector<const Prompt*> left;
+  int64_t longest = 0, total = 0, done = 0;
+  for (const Prompt& prompt : prompts) {
+    if (is_done(log, prompt, names, options)) continue;
+    left.push_back(&prompt);
+    longest = std::max(longest, std::ssize(prompt.tokens));
+    total += std::ssize(prompt.tokens) * std::ssize(names);
+  }
+  if (left.empty()) return {};
+  Engine engine(model, options.plan);
+  engine.add_arm(ArmSpec{}, std::nullopt, longest);
+  for (const ArmToRun& arm : arms) engine.add_arm(arm.spec, arm.scales, longest);
+  for (const Prompt* prompt : left) {
+    progress.check();
+    std::vector<Sequence> sequences;
+    for (int arm = 0; arm < engine.num_arms(); ++arm) sequences.push_back(engine.start(arm));
+    std::vector<Request> requests;
+    for (Sequence& sequence : sequences)
+      requests.push_back({&sequence, prompt->tokens, 0, nullptr});
+    PromptRecords records(*prompt, names, options);
+    engine.run(requests, [&](std::span<const LogitRow> rows) {
+      records.add(rows);
+      done += std::ssize(rows);
+      progress.update("logits: " + options.block, done, total, "tokens");
+    });
+    records.append_to(log);
+  }
+  std::vector<ArmFacts> facts;
+  for (int arm = 0; arm < engine.num_arms(); ++arm) facts.push_back(engine.facts(arm));
+  return facts;
+}
+
+ArmRecord summarize_arm(const RecordLog& log, const std::string& block, const std::string& arm) {
+  std::vector<LogitRecord> records;
+  for (const LogitRecord& record : log.logits()) {
+    if (record.block == block && record.arm == arm) records.push_back(record);
+  }
+  const LogitSummary summary = summarize(records);
+  ArmRecord out;
+  out.record_id = fmt::format("{}/arm/{}", block, arm);
+  out.arm = arm;
+  out.tokens = summary.n;
+  out.nll = summary.ln_ppl_ratio.mean + summary.nll_ctrl;
+  out.kld = summary.kld.mean;
+  out.kld_se = summary.kld.se_cluster;
+  out.same_top = summary.same_top;
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "evaluate/example.h"
+#include "study/logit_pass.h"
+
+namespace kv {
+
+/// What a model answered to one question under one arm.
+struct Answer {
+  std::vector<int32_t>
+      produced;        // greedy choice per answer token; for text checks the whole generation
+  double logprob = 0;  // mean nats per answer token, teacher-forced; 0 for text checks
+  bool finite = true;  // no NaN or infinity among the logits
+  bool ended = true;   // by its stop rule; false when the generation ran to its limit
+  int64_t prompt_tokens = 0;  // attended to when the first answer token was predicted
+  std::string kernel;         // what ran
+};
+
+/// An arm as a study names it; `repeat` runs it under another batch plan (the A/A arm).
+struct RunnerArm {
+  std::string name;
+  ArmToRun arm;
+  bool repeat = false;
+};
+
+/// Answers a document's questions under several arms: implemented by kvscale's own engine, and by
+/// served engines.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+
+  /// [arm][question]. All arms get the same tokens; a result does not depend on which other arms
+  /// are asked.
+  virtual std::vector<std::vector<Answer>> answer(const Document& document,
+                                                  std::span<const RunnerArm> arms) = 0;
+};
+
+/// kvscale's own engine. A document's context is prefilled once per arm and shared by its
+/// questions. Questions whose check works on tokens are teacher-forced in one pass: the greedy
+/// choice at each answer position is, up to the first miss, what free generation gives.
+class EngineRunner : public Runner {
+ public:
+  /// `stop_ids` end a free generation, `max_new_tokens` bounds it.
+  EngineRunner(std::shared_ptr<const Model> model, BatchPlan plan, std::vector<int32_t> stop_ids,
+               int64_t max_new_tokens);
+  ~EngineRunner() override;
+
+  std::vector<std::vector<Answer>> answer(const Document& document,
+                                          std::span<const RunnerArm> arms) override;
+
+  /// What the arms really were so far.
+  std::vector<ArmFacts> facts() const;
+
+ private:
+  struct Lane;
+  Lane& lane_for(bool repeat, int64_t tokens);
+  void add_facts(const Lane& lane);
+
+  std::shared_ptr<const Model> model_;
+  BatchPlan plan_;
+  std::vector<int32_t> stop_ids_;
+  int64_t max_new_tokens_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<ArmFacts> past_facts_;  // of lanes that were replaced by larger ones
+};
+
+}  // namespace kv

@@ -1,0 +1,135 @@
+#include "study/scan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "calibrate/amax_observer.h"
+#include "decide/flags.h"
+#include "text/sha256.h"
+
+namespace kv {
+namespace {
+
+/// Feeds the prompts to the control, one after another, with an observer looking on.
+void observe(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+             const BatchPlan& plan, const std::string& stage, AttentionObserver& observer,
+             Progress& progress, const std::function<void()>& after_each) {
+  int64_t longest = 0, total = 0, done = 0;
+  for (const Prompt& prompt : prompts) {
+    longest = std::max(longest, std::ssize(prompt.tokens));
+    total += std::ssize(prompt.tokens);
+  }
+  Engine engine(model, plan);
+  engine.add_arm(ArmSpec{}, std::nullopt, longest);
+  for (const Prompt& prompt : prompts) {
+    progress.check();
+    Sequence sequence = engine.start(0);
+    const Request request{&sequence, prompt.tokens, -1, &observer};
+    engine.run({&request, 1});
+    after_each();
+    done += std::ssize(prompt.tokens);
+    progress.update(stage, done, total, "tokens");
+  }
+}
+
+std::vector<RangeLayout> range_layouts(std::span<const ArmLayout> layouts,
+                                       const Calibration& calibration) {
+  std::vector<RangeLayout> out;
+  for (const ArmLayout layout : layouts) {
+    ScaleTable scales(calibration.num_layers, calibration.num_kv_heads,
+                      "scale 1.0 (none supplied)");
+    if (layout == ArmLayout::kFp8Tensor || layout == ArmLayout::kFp8Head) {
+      scales = calibration.scales(layout == ArmLayout::kFp8Head);
+    }
+    out.push_back({std::string(name(layout)), stored_format(layout), std::move(scales)});
+  }
+  return out;
+}
+
+ArmToRun arm_to_run(const ArmSpec& spec, const Calibration& calibration) {
+  if (!spec.needs_scales()) return {spec, std::nullopt};
+  return {spec, calibration.scales(spec.layout == ArmLayout::kFp8Head)};
+}
+
+std::vector<RangeRecord> of_layout(const std::vector<RangeRecord>& ranges,
+                                   const std::string& layout) {
+  std::vector<RangeRecord> out;
+  std::ranges::copy_if(ranges, std::back_inserter(out),
+                       [&](const RangeRecord& r) { return r.layout == layout; });
+  return out;
+}
+
+}  // namespace
+
+std::string prompts_sha256(std::span<const Prompt> prompts) {
+  Sha256 hash;
+  for (const Prompt& prompt : prompts) {
+    hash.add_field({reinterpret_cast<const char*>(prompt.tokens.data()),
+                    prompt.tokens.size() * sizeof(int32_t)});
+  }
+  return hash.hex();
+}
+
+Calibration calibrate(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+                      const CalibrationSource& source, const BatchPlan& plan, Progress& progress) {
+  AmaxObserver observer(model->spec().num_layers, model->spec().num_kv_heads);
+  observe(model, prompts, plan, "amax", observer, progress, [] {});
+  CalibrationSource counted = source;
+  counted.prompts_sha256 = prompts_sha256(prompts);
+  counted.examples = std::ssize(prompts);
+  counted.tokens = counted.max_tokens = 0;
+  for (const Prompt& prompt : prompts) {
+    counted.tokens += std::ssize(prompt.tokens);
+    counted.max_tokens = std::max(counted.max_tokens, std::ssize(prompt.tokens));
+  }
+  return finish_calibration(observer, counted);
+}
+
+std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& model,
+                                        std::span<const Prompt> prompts,
+                                        const Calibration& calibration,
+                                        std::span<const ArmLayout> layouts,
+                                        const RangeOptions& range, const BatchPlan& plan,
+                                        RecordLog& log, Progress& progress) {
+  const size_t expected = static_cast<size_t>(model->spec().num_layers) * 3 * layouts.size();
+  if (log.ranges().size() == expected) return log.ranges();
+  RangeMeter meter(range_layouts(layouts, calibration), range);
+  observe(model, prompts, plan, "ranges", meter, progress, [&] { meter.end_sequence(0); });
+  const std::vector<RangeRecord> records = meter.finish();
+  for (const RangeRecord& record : records) {
+    if (!log.has(record.record_id)) log.append(record);
+  }
+  return records;
+}
+
+ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+                    const CalibrationSource& source, const ScanOptions& options, RecordLog& log,
+                    Progress& progress) {
+  ScanResult out;
+  out.calibration = calibrate(model, prompts, source, options.plan, progress);
+  out.ranges = measure_ranges(model, prompts, out.calibration, options.layouts, options.range,
+                              options.plan, log, progress);
+  std::vector<ArmToRun> arms;
+  for (const ArmLayout layout : options.layouts) {
+    arms.push_back(
+        arm_to_run(ArmSpec{layout, {}, Math::kBf16, options.range.rounding, ""}, out.calibration));
+  }
+  const size_t plain = arms.size();
+  for (size_t i = 0; i < plain && options.with_bf16_layers; ++i) {
+    const std::string layout(name(arms[i].spec.layout));
+    const std::vector<int> layers =
+        bf16_shortlist(of_layout(out.ranges, layout), model->spec().num_layers);
+    out.bf16_layers[layout] = layers;
+    if (!layers.empty())
+      arms.push_back(arm_to_run(arms[i].spec.with_bf16_layers(layers), out.calibration));
+  }
+  // Positions are one bucket here: a scan has no length curve.
+  LogitPassOptions pass{"scan", {model->spec().max_positions}, options.plan};
+  out.facts = run_logit_pass(model, prompts, arms, pass, log, progress);
+  out.arms.push_back(summarize_arm(log, "scan", "bf16"));
+  for (const ArmToRun& arm : arms) out.arms.push_back(summarize_arm(log, "scan", arm.spec.text()));
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "calibrate/calibration.h"
+#include "evaluate/range_health.h"
+#include "study/logit_pass.h"
+
+namespace kv {
+
+struct ScanOptions {
+  RangeOptions range;
+  BatchPlan plan;
+  std::vector<ArmLayout> layouts = {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor,
+                                    ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
+  bool with_bf16_layers = true;  // each layout again with its shortlist kept in BF16
+};
+
+/// What a scan found; everything in it is in the log too.
+struct ScanResult {
+  std::vector<RangeRecord> ranges;
+  std::vector<ArmRecord> arms;                          // bf16 first
+  std::map<std::string, std::vector<int>> bf16_layers;  // layout -> its shortlist, worst first
+  Calibration calibration;                              // from these very prompts
+  std::vector<ArmFacts> facts;  // of the arms that ran now; empty when all was there already
+};
+
+/// The one-minute answer: an amax pass over the prompts, a measuring pass of the control with every
+/// layout's rounding applied on the side, then the logits of every layout, and of every layout with
+/// its broken (else doubtful) layers kept in BF16, beside the control's. Resumes from the log.
+ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+                    const CalibrationSource& source, const ScanOptions& options, RecordLog& log,
+                    Progress& progress);
+
+/// The amax pass alone.
+Calibration calibrate(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+                      const CalibrationSource& source, const BatchPlan& plan, Progress& progress);
+
+/// The measuring pass alone: appends its records, or gives those that are there.
+std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& model,
+                                        std::span<const Prompt> prompts,
+                                        const Calibration& calibration,
+                                        std::span<const ArmLayout> layouts,
+                                        const RangeOptions& range, const BatchPlan& plan,
+                                        RecordLog& log, Progress& progress);
+
+/// Hash over all prompts' token ids.
+std::string prompts_sha256(std::span<const Prompt> prompts);
+
+}  // namespace kv
