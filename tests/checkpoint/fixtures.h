@@ -3,6 +3,9 @@
 // Writers of small files for tests: GGUF, safetensors, whole tiny models in either form. They are
 // written against the formats' descriptions, not against the readers, and let a test lie.
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -24,11 +27,16 @@
 
 namespace kv::fixtures {
 
-/// An empty folder that is gone with the object.
+/// An empty folder that is gone with the object; in memory where that can be had, since tests
+/// write thousands of small files.
 class ScratchFolder {
  public:
   ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvscale-XXXXXX").string();
+    const std::filesystem::path memory = "/dev/shm";
+    const bool has_memory = ::access(memory.c_str(), W_OK) == 0;
+    const std::filesystem::path parent =
+        has_memory ? memory : std::filesystem::temp_directory_path();
+    std::string pattern = (parent / "kvscale-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no scratch folder");
     path_ = pattern;
   }
