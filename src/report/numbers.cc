@@ -150,4 +150,8 @@ std::string compact_numbers(std::span<const int64_t> ascending) {
   return fmt::format("{}", fmt::join(parts_of(ascending, "-"), ","));
 }
 
+std::string list_in_order(std::span<const int> numbers) {
+  return numbers.empty() ? "none" : fmt::format("{}", fmt::join(numbers, ", "));
+}
+
 }  // namespace kv

@@ -42,4 +42,7 @@ std::string list_numbers(std::span<const int64_t> ascending);
 /// The same for tables: "0,1,8", "0-4,8"; "-" when empty.
 std::string compact_numbers(std::span<const int64_t> ascending);
 
+/// Numbers in the order given: "0, 4, 1"; "none" when empty.
+std::string list_in_order(std::span<const int> numbers);
+
 }  // namespace kv
