@@ -1,0 +1,203 @@
+"""Writes the recorded logits that the tests of the forward pass are held against.
+
+Usage: python3 make_golden.py OUT_DIR
+
+Needs numpy, torch, tokenizers and transformers. OUT_DIR gets one JSON file per model: tiny.json
+(models/tiny on prompts of its tasks and outside them), qwen2.json and llama3.json (two layers with
+weights that a formula gives, see seeded_tensor; seeded_model.h repeats it). Per prompt:
+
+ids       what was fed
+rows      some positions: the 32 largest logits with their ids, and log-sum-exp and mean of the row,
+          from transformers in F32
+peer_rms  root mean square of what transformers in BF16 gives for these logits minus the F32 ones;
+          peer_lse_rms, peer_mean_rms likewise
+greedy    (tiny only) the likeliest continuation, [id, logit minus the second largest] each
+"""
+
+import json
+import pathlib
+import sys
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+
+TINY = pathlib.Path(__file__).resolve().parents[2] / "models/tiny"
+TOP = 32
+GREEDY_TOKENS = 24
+
+SIZES = {"num_hidden_layers": 2, "hidden_size": 320, "intermediate_size": 384, "vocab_size": 512,
+         "max_position_embeddings": 1024, "bos_token_id": 1, "eos_token_id": 2}
+# Grouped-query attention by 7, biases on Q, K and V, the embedding as output head.
+QWEN2 = SIZES | {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "num_attention_heads": 14,
+    "num_key_value_heads": 2, "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+    "tie_word_embeddings": True}
+# Frequencies stretched for pairs that turn less than once in 128 tokens, kept for those that turn
+# four times or more, in between a mixture: all three kinds exist at head_dim 128.
+LLAMA3 = SIZES | {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "tie_word_embeddings": False, "attention_bias": False,
+    "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                     "high_freq_factor": 4.0, "original_max_position_embeddings": 128}}
+
+TINY_TEXTS = {
+    "prose": "The package manager reads the list of files before it unpacks anything, so that a file "
+             "which two packages want to own is found early. If the check fails, nothing has been "
+             "changed yet and the user may decide what to do. This is also why the order of the "
+             "steps is documented in such detail: scripts may rely on it.\n",
+    "code": "for (i = 0; i < n; i++) {\n    if (table[i] == NULL)\n        continue;\n"
+            "    total += table[i]->size;\n}\nreturn total;\n",
+    "bytes": "Größe 12 µm, 東京の天気は晴れ、🙂 — naïve café\n",
+    "span": "You can list the installed files at any time.\nPassage dorina: kelu mato rebi dafo\n"
+            "The format of this file is described in the manual page.\nPassage vufelo: 40718265309\n"
+            "Options given later override the earlier ones.\n\nFrom the text above:\n"
+            "Passage dorina:",
+    "chat": "<|im_start|>user\nList of keys and their values:\nbazopi: wejisoda\n"
+            "gumora: tikelune\nsivuha: pomazeri\n\nFrom the list above:\ngumora:<|im_end|>\n"
+            "<|im_start|>assistant\n",
+    "one": "A",
+}
+SYLLABLES = [c + v for c in "bdfghjklmnprstvwz" for v in "aeiou"]
+
+
+def recall_text(lines):
+    """A kv_recall document that asks for a key in its first third."""
+    random = np.random.default_rng(3)
+    word = lambda n: "".join(random.choice(SYLLABLES) for _ in range(n))
+    pairs = [(word(3), word(4)) for _ in range(lines)]
+    listed = "".join(f"{key}: {value}\n" for key, value in pairs)
+    return (f"List of keys and their values:\n{listed}\nFrom the list above:\n"
+            f"{pairs[lines // 3][0]}:")
+
+
+def seeded_tensor(name, shape):
+    """F32 values that BF16 holds: SplitMix64, started by FNV-1a of the name, gives one number per
+    value; the sum of its four 16-bit parts is nearly normal with deviation 37,837."""
+    state = 0xcbf29ce484222325
+    for byte in name.encode():
+        state = (state ^ byte) * 0x100000001b3 % 2**64
+    with np.errstate(over="ignore"):
+        count = np.arange(1, np.prod(shape) + 1, dtype=np.uint64)
+        z = np.uint64(state) + count * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z ^= z >> np.uint64(31)
+    total = sum((z >> np.uint64(16 * i)) & np.uint64(0xFFFF) for i in range(4)).astype(np.int64)
+    values = (total - 131070) / 37837.0
+    if "norm" in name:
+        values = 1.0 + 0.25 * values
+    elif "embed" in name:  # small, so that the layers' output is not a trifle beside the token's own
+        values = values / 8.0
+    elif len(shape) == 2:
+        values = values / np.sqrt(float(shape[1]))
+    tensor = torch.from_numpy(values.astype(np.float32)).to(torch.bfloat16)
+    return tensor.reshape(shape).float()
+
+
+def checksum(model):
+    """FNV-1a over the BF16 bits of the first 64 values of every parameter, by ascending name."""
+    hash_, state = 0xcbf29ce484222325, model.state_dict()
+    for name in sorted(state):
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
+            continue
+        bits = state[name].reshape(-1)[:64].to(torch.bfloat16).view(torch.int16).numpy()
+        for byte in bits.tobytes():
+            hash_ = (hash_ ^ byte) * 0x100000001b3 % 2**64
+    return f"{hash_:016x}"
+
+
+def seeded_model(config):
+    kind = transformers.CONFIG_MAPPING[config["model_type"]]
+    model = transformers.AutoModelForCausalLM.from_config(kind.from_dict(config),
+                                                          dtype=torch.float32)
+    found = model.model.rotary_emb.rope_type
+    expected = config.get("rope_scaling", {"rope_type": "default"})["rope_type"]
+    if found != expected:
+        raise ValueError(f"rope_type: expected {expected}, found {found}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(seeded_tensor(name, tuple(parameter.shape)))
+    return model.eval()
+
+
+@torch.no_grad()
+def logits_of(model, ids):
+    return model(torch.tensor([ids])).logits[0].float()
+
+
+def chosen_positions(count):
+    """The first two, the last ten and sixteen between them."""
+    evenly = np.linspace(0, count - 1, 18).astype(int)
+    return sorted({*range(min(2, count)), *range(max(0, count - 10), count), *evenly.tolist()})
+
+
+def rms(x):
+    return float(f"{x.double().square().mean().sqrt().item():.5g}")
+
+
+def record_prompt(exact, rounded, ids):
+    """One prompt's entry; exact and rounded are the model in F32 and in BF16."""
+    positions = chosen_positions(len(ids))
+    reference, peer = (logits_of(model, ids)[positions] for model in (exact, rounded))
+    top = reference.topk(TOP)
+    summary = lambda x: (x.double().logsumexp(-1), x.double().mean(-1))
+    (lse, mean), (peer_lse, peer_mean) = summary(reference), summary(peer)
+    rows = [{"position": position, "ids": top.indices[i].tolist(),
+             "logits": [round(x, 5) for x in top.values[i].tolist()],
+             "lse": round(lse[i].item(), 6), "mean": round(mean[i].item(), 6)}
+            for i, position in enumerate(positions)]
+    return {"ids": ids, "peer_rms": rms(peer.gather(1, top.indices) - top.values),
+            "peer_lse_rms": rms(peer_lse - lse), "peer_mean_rms": rms(peer_mean - mean),
+            "rows": rows}
+
+
+def greedy(model, ids):
+    out, ids = [], list(ids)
+    for _ in range(GREEDY_TOKENS):
+        best = logits_of(model, ids)[-1].topk(2)
+        out.append([int(best.indices[0]), round((best.values[0] - best.values[1]).item(), 4)])
+        ids.append(out[-1][0])
+    return out
+
+
+def write(path, document):
+    """JSON with one row of logits per line."""
+    text = json.dumps(document, separators=(",", ":")).replace('{"position"', '\n{"position"')
+    path.write_text(text.replace('{"ids"', '\n{"ids"') + "\n")
+
+
+def record_tiny(out):
+    tokenizer = tokenizers.Tokenizer.from_file(str(TINY / "tokenizer.json"))
+    load = lambda dtype: transformers.AutoModelForCausalLM.from_pretrained(TINY, dtype=dtype).eval()
+    exact, rounded = load(torch.float32), load(torch.bfloat16)
+    prompts = {}
+    for name, text in (TINY_TEXTS | {"recall": recall_text(70)}).items():
+        ids = tokenizer.encode(text).ids
+        prompts[name] = record_prompt(exact, rounded, ids) | {"greedy": greedy(exact, ids)}
+    write(out / "tiny.json", {"prompts": prompts})
+
+
+def record_seeded(out, name, config):
+    random = np.random.default_rng(11)
+    exact = seeded_model(config)
+    rounded = seeded_model(config).to(torch.bfloat16)
+    prompts = {f"{count} tokens": record_prompt(
+        exact, rounded, random.integers(config["vocab_size"], size=count).tolist())
+        for count in (3, 64, 400)}
+    write(out / f"{name}.json", {"checksum": checksum(exact), "prompts": prompts})
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)  # sums in one order
+    record_tiny(out)
+    record_seeded(out, "qwen2", QWEN2)
+    record_seeded(out, "llama3", LLAMA3)
+
+
+if __name__ == "__main__":
+    main()
