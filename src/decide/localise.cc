@@ -1,0 +1,222 @@
+#include "decide/localise.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "decide/flags.h"
+
+namespace kv {
+namespace {
+
+const RangeRecord* find_range(const std::vector<RangeRecord>& ranges, int64_t layer,
+                              std::string_view side, std::string_view layout) {
+  const auto found = std::ranges::find_if(ranges, [&](const RangeRecord& r) {
+    return r.layer == layer && r.side == side && r.layout == layout;
+  });
+  return found == ranges.end() ? nullptr : &*found;
+}
+
+// A noise that is not a number comes from values that are not: worse than any.
+double noise_of(const RangeRecord* range) {
+  if (range == nullptr) return 0;
+  return std::isnan(range->noise_mean) ? std::numeric_limits<double>::infinity()
+                                       : range->noise_mean;
+}
+
+bool is_offset(const DecideOptions& options, const RangeRecord& range) {
+  return !(range.noise_mean < options.offset_noise) ||
+         range.centred_sqnr_db < options.offset_centred_db;
+}
+
+/// Layers that look like an offset under every layout with scales: keys only, since a constant
+/// offset of the values is not divided by a softmax.
+void find_offsets(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                  const std::vector<std::string>& layouts, RangeFindings& out) {
+  std::vector<std::string> scaled = layouts;
+  if (layouts.size() > 1) std::erase(scaled, "fp8_scale1");
+  for (const RangeRecord& range : ranges) {
+    if (range.side != "k" || range.layout != scaled.front()) continue;
+    const bool under_all = std::ranges::all_of(scaled, [&](const std::string& layout) {
+      const RangeRecord* one = find_range(ranges, range.layer, "k", layout);
+      return one != nullptr && is_offset(options, *one);
+    });
+    if (!under_all) continue;
+    out.offset_layers.push_back(static_cast<int>(range.layer));
+    out.reasons.push_back(
+        {"OFFSET", range.record_id,
+         fmt::format("layer {}: score noise {:.2f} nats (mean over {} heads, {} queries), centred "
+                     "SQNR {:.1f} dB under {}, and no layout with scales does better: BF16 for "
+                     "this layer",
+                     range.layer, range.noise_mean, range.noise_heads.size(), range.queries,
+                     range.centred_sqnr_db, range.layout)});
+  }
+  std::ranges::sort(out.offset_layers);
+}
+
+/// The head that gains most by a scale of its own, as SQNR under per-head less per-tensor scales.
+void find_head_gap(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                   RangeFindings& out) {
+  const RangeRecord* worst = nullptr;
+  double worst_gap = 0;
+  size_t worst_head = 0;
+  for (const RangeRecord& shared : ranges) {
+    if (shared.layout != "fp8_tensor") continue;
+    const RangeRecord* own = find_range(ranges, shared.layer, shared.side, "fp8_head");
+    if (own == nullptr) continue;
+    const size_t heads = std::min(shared.sqnr_db_heads.size(), own->sqnr_db_heads.size());
+    for (size_t head = 0; head < heads; ++head) {
+      const double gap = own->sqnr_db_heads[head] - shared.sqnr_db_heads[head];
+      if (gap <= worst_gap) continue;
+      worst = &shared;
+      worst_gap = gap;
+      worst_head = head;
+    }
+  }
+  if (worst == nullptr || worst_gap < options.head_gap_db) return;
+  out.has_head_dispersion = true;
+  out.reasons.push_back(
+      {"HEAD_DISPERSION", worst->record_id,
+       fmt::format("layer {} side {}: KV head {} loses {:.1f} dB by sharing the layer's scale "
+                   "({} tokens): scales per head",
+                   worst->layer, worst->side, worst_head, worst_gap, worst->tokens)});
+}
+
+void find_lone_clipping(const std::vector<RangeRecord>& ranges, RangeFindings& out) {
+  for (const RangeRecord& range : ranges) {
+    if (range.layout != "fp8_tensor" || range.clip_frac_heads.size() < 2) continue;
+    if (std::ranges::count_if(range.clip_frac_heads, [](double f) { return f > 0; }) != 1) continue;
+    out.has_head_dispersion = true;
+    out.reasons.push_back({"HEAD_DISPERSION", range.record_id,
+                           fmt::format("layer {} side {}: one KV head alone clips ({:.2g} of the "
+                                       "layer's values): scales per head",
+                                       range.layer, range.side, range.clip_frac)});
+    return;
+  }
+}
+
+void find_token_drift(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                      RangeFindings& out) {
+  const RangeRecord* worst = nullptr;
+  for (const RangeRecord& range : ranges) {
+    if (range.layout != "fp8_tensor" && range.layout != "fp8_head") continue;
+    if (!(range.clip_frac > options.token_clip_frac)) continue;
+    if (worst == nullptr || range.clip_frac > worst->clip_frac) worst = &range;
+  }
+  if (worst == nullptr) return;
+  out.has_token_drift = true;
+  out.reasons.push_back(
+      {"TOKEN_DRIFT", worst->record_id,
+       fmt::format("layer {} side {}: {:.2g} of {} tokens' values lie beyond the calibrated range: "
+                   "a scale per token",
+                   worst->layer, worst->side, worst->clip_frac, worst->tokens)});
+}
+
+ArmSpec keep_prefix(const ArmSpec& base, const std::vector<int>& order, size_t length) {
+  return base.with_bf16_layers(
+      {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(length)});
+}
+
+const ArmRecord* find_arm(const std::vector<ArmRecord>& records, const std::string& arm) {
+  const auto found = std::ranges::find(records.rbegin(), records.rend(), arm, &ArmRecord::arm);
+  return found == records.rend() ? nullptr : &*found;
+}
+
+double share_removed(double base, double restored, double floor) {
+  if (!std::isfinite(base)) return std::isfinite(restored) ? 1 : 0;
+  if (!std::isfinite(restored) || base <= floor) return 0;
+  return (base - restored) / (base - floor);
+}
+
+}  // namespace
+
+bool is_complete(const std::vector<RangeRecord>& ranges, const std::vector<std::string>& layouts,
+                 int64_t num_layers) {
+  for (const std::string& layout : layouts) {
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      if (find_range(ranges, layer, "k", layout) == nullptr) return false;
+      if (find_range(ranges, layer, "v", layout) == nullptr) return false;
+    }
+  }
+  return true;
+}
+
+RangeFindings read_ranges(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                          const std::vector<std::string>& layouts) {
+  RangeFindings out;
+  find_offsets(options, ranges, layouts, out);
+  find_head_gap(options, ranges, out);
+  if (!out.has_head_dispersion) find_lone_clipping(ranges, out);
+  find_token_drift(options, ranges, out);
+  return out;
+}
+
+std::vector<int> restore_order(const std::vector<RangeRecord>& ranges, const std::string& layout,
+                               int64_t num_layers) {
+  struct Rank {
+    int layer;
+    bool is_doubtful;
+    double noise;
+  };
+  std::vector<Rank> ranks;
+  for (int layer = 0; layer < num_layers; ++layer) {
+    const double score_noise = noise_of(find_range(ranges, layer, "k", layout));
+    const bool is_doubtful = flag_layer(score_noise) != LayerFlag::kHealthy;
+    const double value_noise = noise_of(find_range(ranges, layer, "v", layout));
+    ranks.push_back({layer, is_doubtful, is_doubtful ? score_noise : value_noise});
+  }
+  std::ranges::stable_sort(ranks, [](const Rank& a, const Rank& b) {
+    return a.is_doubtful != b.is_doubtful ? a.is_doubtful : a.noise > b.noise;
+  });
+  std::vector<int> order;
+  for (const Rank& rank : ranks) order.push_back(rank.layer);
+  return order;
+}
+
+double capacity_gain(const std::vector<LayerGeometry>& layers, const ArmSpec& arm, int64_t tokens) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  const CacheBytes control = cache_bytes(layers, ArmSpec{}.formats(num_layers), tokens);
+  const CacheBytes candidate = cache_bytes(layers, arm.formats(num_layers), tokens);
+  return static_cast<double>(control.total_bytes()) / static_cast<double>(candidate.total_bytes());
+}
+
+size_t longest_prefix(const DecideOptions& options, const std::vector<LayerGeometry>& layers,
+                      const ArmSpec& base, const std::vector<int>& order, int64_t tokens) {
+  const auto most =
+      static_cast<size_t>(options.bf16_share_max * static_cast<double>(layers.size()));
+  size_t length = 0;
+  while (length < std::min(most, order.size()) &&
+         capacity_gain(layers, keep_prefix(base, order, length + 1), tokens) >=
+             options.capacity_gain_min) {
+    ++length;
+  }
+  return length;
+}
+
+Ablation ablate(const DecideOptions& options, const std::vector<ArmRecord>& records,
+                const ArmSpec& base, const std::vector<int>& order, size_t longest,
+                double kld_floor) {
+  Ablation out;
+  if (longest == 0) return out;
+  for (size_t length = 0; length <= longest; ++length) {
+    const std::string arm = keep_prefix(base, order, length).text();
+    const ArmRecord* record = find_arm(records, arm);
+    if (record == nullptr) out.missing.push_back(arm);
+    const bool ends_group = length == longest || (length >= 1 && ((length + 1) & length) == 0);
+    if (record != nullptr && out.missing.empty()) {
+      const double base_kld = length == 0 ? record->kld : out.points.front().kld;
+      const double share = share_removed(base_kld, record->kld, kld_floor);
+      out.points.push_back({arm, record->record_id, static_cast<int>(length), record->kld, share});
+      if (length > 0 && share >= options.excess_removed) {
+        out.layers.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(length));
+        return out;
+      }
+    }
+    if (ends_group && !out.missing.empty()) return out;
+  }
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,144 @@
+#include "decide/machine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kvscale/error.h"
+
+namespace kv {
+
+std::string_view name(Outcome outcome) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "KEEP_SCALE_ONE", "CALIBRATE_PER_TENSOR", "STATIC_PER_HEAD", "DYNAMIC_PER_TOKEN_HEAD",
+      "SELECTIVE_BF16", "REJECT_FP8",           "INCONCLUSIVE"};
+  return kNames.at(static_cast<size_t>(outcome));
+}
+
+std::string_view name(AskKind kind) {
+  constexpr std::array<std::string_view, 7> kNames = {
+      "support", "control_twice", "quality", "calibration", "ranges", "kld", "capacity"};
+  return kNames.at(static_cast<size_t>(kind));
+}
+
+Step next_step(const DecideOptions& options, const Evidence& evidence) {
+  check_options(options);
+  if (evidence.layers.empty()) {
+    throw ValueError("decide: evidence.layers: expected the model's layers, found none");
+  }
+  return Machine(options, evidence).run();
+}
+
+Machine::Machine(const DecideOptions& options, const Evidence& evidence)
+    : options_(options),
+      evidence_(evidence),
+      records_(evidence.records),
+      examples_(evidence.records) {
+  verdict_.options = options;
+  verdict_.tasks_from_generators = options.tasks_from_generators;
+}
+
+Step Machine::run() {
+  if (auto step = preflight()) return *step;
+  if (auto step = control_twice()) return *step;
+  return screen();
+}
+
+ArmSpec Machine::arm(ArmLayout layout) const {
+  ArmSpec spec;
+  spec.layout = layout;
+  spec.math = options_.math;
+  spec.rounding = options_.rounding;
+  // Engines read per-token-head scales with a 16-bit query only (vLLM 0.32, TRITON_ATTN).
+  if (layout == ArmLayout::kFp8TokenHead) spec.math = Math::kBf16;
+  return spec;
+}
+
+const LogitRecord* Machine::fault_of(const std::string& arm_text) const {
+  const auto found = std::ranges::find_if(
+      records_.logits, [&](const LogitRecord& r) { return r.arm == arm_text && r.non_finite > 0; });
+  return found == records_.logits.end() ? nullptr : &*found;
+}
+
+bool Machine::is_usable(ArmLayout layout) const {
+  return std::ranges::find(supported_, layout) != supported_.end() && !out_.contains(layout) &&
+         fault_of(text(layout)) == nullptr;
+}
+
+bool Machine::is_finished(const std::string& block, const std::string& arm_text) const {
+  const auto& records = examples_.of(block, arm_text);
+  for (const BlockSize& size : evidence_.sizes) {
+    if (size.block != block) continue;
+    const auto in_bucket = [&](const ExampleRecord* r) { return r->bucket == size.bucket; };
+    const bool is_dropped =
+        !buckets_.empty() && std::ranges::find(buckets_, size.bucket) == buckets_.end();
+    if (!is_dropped && std::ranges::count_if(records, in_bucket) < size.examples) return false;
+  }
+  return !records.empty();
+}
+
+std::optional<Ask> Machine::need_quality(const std::string& state, const std::string& block,
+                                         const std::vector<std::string>& arms,
+                                         const std::string& reason) const {
+  const auto is_done = [&](const std::string& one) { return is_finished(block, one); };
+  if (std::ranges::all_of(arms, is_done)) return std::nullopt;
+  return Ask{.state = state,
+             .kind = AskKind::kQuality,
+             .block = block,
+             .arms = arms,
+             .buckets = buckets_,
+             .documents = options_.documents,
+             .questions_per_document = options_.questions_per_document,
+             .reason = reason};
+}
+
+Comparison Machine::run_comparison(const std::string& block, const std::string& arm_text,
+                                   const std::string& reference, double alpha) {
+  const auto pairs = examples_.pairs(block, reference, arm_text, buckets_);
+  for (const PairedBucket& pair : pairs) longest_ = std::max(longest_, pair.mean_prompt_tokens);
+  Comparison comparison =
+      compare(options_, {block, arm_text, reference}, pairs, alpha, verdict_.aa_flips);
+  verdict_.tables.push_back(comparison.table);
+  return comparison;
+}
+
+/// The rows that a table's verdict rests on, as reasons.
+void Machine::explain(const Comparison& comparison) {
+  const ArmTable& table = comparison.table;
+  const std::string rule = table.is_pass       ? "Q_PASS"
+                           : table.is_material ? "Q_MATERIAL"
+                           : table.is_shift()  ? "Q_SHIFT"
+                                               : "Q_OPEN";
+  const double alpha = options_.alpha_accept;
+  const auto add = [&](const std::string& id, const std::string& row) {
+    verdict_.reasons.push_back(
+        {rule, id,
+         fmt::format("{} against {} on {}: {}", table.arm, table.reference, table.block, row)});
+  };
+  for (const BucketRow& row : table.buckets) {
+    add(row.id, describe(row, options_.margin.bucket, alpha));
+  }
+  add(table.overall.id, describe(table.overall, "all buckets", alpha));
+  add(table.validity.id, describe(table.validity, "valid answers", alpha));
+  if (table.shift != ShiftType::kNone) {
+    verdict_.reasons.push_back(
+        {"PERSISTENT_SHIFT", table.overall.id,
+         fmt::format("{} against {} on {}: {}, Holm-adjusted p: overall {:.2g}, trend {:.2g}, sign "
+                     "{:.2g} (family-wise {:.4g})",
+                     table.arm, table.reference, table.block, name(table.shift),
+                     table.overall.p_loss_holm, table.p_trend_holm, table.p_sign_holm,
+                     options_.alpha_shift)});
+  }
+}
+
+void Machine::trace(const std::string& state, const std::string& block, const std::string& arm_text,
+                    const std::string& event) {
+  verdict_.state_trace.push_back({state, block, arm_text, event});
+}
+
+int64_t Machine::longest_tokens() const {
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(longest_)));
+}
+
+}  // namespace kv

@@ -1,0 +1,294 @@
+#include "decide/quality.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "decide/sample_plan.h"
+#include "kvscale/error.h"
+#include "stats/distributions.h"
+#include "stats/holm.h"
+#include "stats/mcnemar.h"
+#include "stats/sample_size.h"
+
+namespace kv {
+namespace {
+
+double p_of_loss(const PairedSummary& summary) {
+  if (summary.losses + summary.gains == 0) return 1;
+  if (!summary.is_binary) return bucket_shift(summary).p_below(0);
+  return mcnemar(static_cast<double>(summary.losses) / summary.deff,
+                 static_cast<double>(summary.gains) / summary.deff)
+      .midp_loss;
+}
+
+std::string limits_note(const DecideOptions& options, const BucketRow& row) {
+  if (row.documents < options.min_documents) {
+    return fmt::format("TOO_FEW_CLUSTERS: {} documents, {} needed", row.documents,
+                       options.min_documents);
+  }
+  if (options.max_questions_per_document > 0 &&
+      row.max_questions > options.max_questions_per_document) {
+    return fmt::format("TOO_MANY_QUESTIONS: {} on one document, at most {} allowed",
+                       row.max_questions, options.max_questions_per_document);
+  }
+  return "";
+}
+
+BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
+                     const PairedBucket& pairs, const PairedSummary& summary, double alpha) {
+  BucketRow row;
+  row.id = fmt::format("{}/{}/{}", names.block, names.arm, pairs.bucket);
+  row.bucket = pairs.bucket;
+  row.n = pairs.n();
+  row.documents = pairs.documents;
+  row.max_questions = pairs.max_questions;
+  row.mean_prompt_tokens = pairs.mean_prompt_tokens;
+  row.is_binary = summary.is_binary;
+  row.losses = static_cast<double>(summary.losses);
+  row.gains = static_cast<double>(summary.gains);
+  row.deff = summary.deff;
+  row.mean_ctrl = summary.mean_control;
+  row.mean_cand = summary.mean_candidate;
+  row.diff = summary.diff;
+  row.se_iid = summary.se_iid;
+  row.se_cr1 = summary.se_cr1;
+  const Shift shift = bucket_shift(summary);
+  row.interval = shift.interval(-normal_quantile(alpha));
+  row.p_ni = margin_test(shift, options.margin.bucket).p_ni;
+  row.p_loss = p_of_loss(summary);
+  row.note = limits_note(options, row);
+  if (row.note.empty()) row.verdict = bucket_verdict(row.interval, options.margin.bucket);
+  return row;
+}
+
+double traffic_share(const DecideOptions& options, const std::string& bucket) {
+  if (options.traffic.empty()) return 1;
+  const auto found = options.traffic.find(bucket);
+  if (found != options.traffic.end()) return found->second;
+  throw ValueError(fmt::format("decide: traffic: no share for bucket {}", bucket));
+}
+
+/// Pooled counts when that is the equally weighted mean of binary scores, else the weighted mean.
+Shift overall_shift(std::span<const PairedSummary> summaries, std::span<const double> shares) {
+  const auto can_pool = [&](const PairedSummary& s) {
+    return s.is_binary && s.n == summaries[0].n;
+  };
+  const bool equal_shares = std::ranges::all_of(shares, [&](double w) { return w == shares[0]; });
+  if (equal_shares && std::ranges::all_of(summaries, can_pool)) return pooled_shift(summaries);
+  return weighted_shift(summaries, shares);
+}
+
+double weighted_mean(std::span<const PairedSummary> summaries, std::span<const double> shares,
+                     double PairedSummary::*field) {
+  double sum = 0;
+  for (size_t i = 0; i < summaries.size(); ++i) sum += shares[i] * summaries[i].*field;
+  return sum / std::accumulate(shares.begin(), shares.end(), 0.0);
+}
+
+double p_of_overall_loss(const Shift& shift, double flips) {
+  const PairedCounts& counts = shift.counts();
+  if (flips == 0) return 1;
+  return counts.n > 0 ? mcnemar(counts.losses, counts.gains).midp_loss : shift.p_below(0);
+}
+
+OverallRow overall_row(const std::string& id, std::span<const PairedSummary> summaries,
+                       std::span<const double> shares, double margin, double alpha) {
+  OverallRow row;
+  row.id = id;
+  row.margin = margin;
+  double n_effective = 0;
+  for (const PairedSummary& summary : summaries) {
+    row.n += static_cast<int64_t>(summary.n);
+    row.documents += static_cast<int64_t>(summary.clusters);
+    row.losses += static_cast<double>(summary.losses);
+    row.gains += static_cast<double>(summary.gains);
+    n_effective += static_cast<double>(summary.n) / summary.deff;
+  }
+  row.deff = static_cast<double>(row.n) / n_effective;
+  row.mean_ctrl = weighted_mean(summaries, shares, &PairedSummary::mean_control);
+  row.mean_cand = weighted_mean(summaries, shares, &PairedSummary::mean_candidate);
+  const Shift shift = overall_shift(summaries, shares);
+  row.diff = shift.estimate();
+  row.interval = shift.interval(-normal_quantile(alpha));
+  row.p_ni = margin_test(shift, margin).p_ni;
+  row.p_loss = p_of_overall_loss(shift, row.losses + row.gains);
+  row.verdict = bucket_verdict(row.interval, margin);
+  return row;
+}
+
+/// Variance of a bucket's difference if there is no shift: for the trend and heterogeneity.
+double null_variance(const PairedSummary& summary) {
+  const double n = static_cast<double>(summary.n) / summary.deff;
+  const double flips = static_cast<double>(summary.losses + summary.gains) / summary.deff;
+  if (summary.is_binary) return std::max(flips, 0.5) / (n * n);
+  return std::max(summary.se_cr1 * summary.se_cr1, 0.5 / (n * n));
+}
+
+struct Curve {
+  std::vector<double> x, y, variances;
+  bool has_trend() const { return x.size() >= 2 && std::ranges::max(x) > std::ranges::min(x); }
+};
+
+Curve length_curve(const Comparison& comparison) {
+  Curve curve;
+  for (size_t i = 0; i < comparison.scores.size(); ++i) {
+    curve.x.push_back(std::log2(std::max(1.0, comparison.table.buckets[i].mean_prompt_tokens)));
+    curve.y.push_back(comparison.scores[i].diff);
+    curve.variances.push_back(null_variance(comparison.scores[i]));
+  }
+  return curve;
+}
+
+ShiftType shift_type(const ArmTable& table, double alpha) {
+  const auto is_rejected = [&](double p) { return p <= alpha; };
+  if (is_rejected(table.p_trend_holm)) return ShiftType::kLengthGrowing;
+  const bool is_general = is_rejected(table.overall.p_loss_holm) || is_rejected(table.p_sign_holm);
+  if (is_general && table.p_heterogeneity >= thresholds::kHeterogeneityP)
+    return ShiftType::kUniform;
+  const bool is_local = std::ranges::any_of(
+      table.buckets, [&](const BucketRow& row) { return is_rejected(row.p_loss_holm); });
+  return is_general || is_local ? ShiftType::kLocalised : ShiftType::kNone;
+}
+
+/// The family of 4.9: overall, trend, sign and every bucket, adjusted together.
+void test_for_shift(Comparison& comparison, double alpha) {
+  ArmTable& table = comparison.table;
+  const Curve curve = length_curve(comparison);
+  if (curve.has_trend()) {
+    table.p_trend = weighted_trend(curve.x, curve.y, curve.variances).p_loss;
+    table.p_heterogeneity = heterogeneity(curve.y, curve.variances).q_p;
+  }
+  table.p_sign = sign_test(curve.y).p_loss;
+  std::vector<double> p = {table.overall.p_loss, table.p_trend, table.p_sign};
+  for (const BucketRow& row : table.buckets) p.push_back(row.p_loss);
+  const std::vector<double> adjusted = holm_adjusted(p);
+  table.overall.p_loss_holm = adjusted[0];
+  table.p_trend_holm = adjusted[1];
+  table.p_sign_holm = adjusted[2];
+  for (size_t i = 0; i < table.buckets.size(); ++i) table.buckets[i].p_loss_holm = adjusted[3 + i];
+  table.shift = shift_type(table, alpha);
+}
+
+bool is_weak(const BucketRow& row, double alpha) {
+  return row.verdict == BucketVerdict::kMaterialLoss ||
+         row.verdict == BucketVerdict::kLossUnsized || row.p_loss_holm <= alpha;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& bucket) {
+  return std::ranges::find(list, bucket) != list.end();
+}
+
+std::string points(const Interval& interval) {
+  return fmt::format("[{:.2f}, {:.2f}]", 100 * interval.lo, 100 * interval.hi);
+}
+
+}  // namespace
+
+Comparison compare(const DecideOptions& options, const ComparisonNames& names,
+                   const std::vector<PairedBucket>& buckets, double alpha, double aa_flips) {
+  Comparison out;
+  out.table.block = names.block;
+  out.table.arm = names.arm;
+  out.table.reference = names.reference;
+  std::vector<PairedSummary> validity;
+  std::vector<double> shares;
+  const SamplePlan plan{
+      alpha, power_per_bucket(options.plan_power, static_cast<int>(buckets.size())), aa_flips};
+  for (const PairedBucket& bucket : buckets) {
+    const PairedSummary summary = summarize_scores(bucket);
+    BucketRow row = bucket_row(options, names, bucket, summary, alpha);
+    row.n_required = plan.questions(summary, options.margin.bucket);
+    out.table.buckets.push_back(std::move(row));
+    out.scores.push_back(summary);
+    validity.push_back(summarize_validity(bucket));
+    shares.push_back(traffic_share(options, bucket.bucket));
+  }
+  const std::string id = fmt::format("{}/{}", names.block, names.arm);
+  ArmTable& table = out.table;
+  table.overall = overall_row(id + "/overall", out.scores, shares, options.margin.overall, alpha);
+  table.overall.n_required = plan.questions_pooled(out.scores, options.margin.overall);
+  table.validity = overall_row(id + "/validity", validity, shares, options.margin.validity, alpha);
+  table.validity.n_required = plan.questions_pooled(validity, options.margin.validity);
+  test_for_shift(out, options.alpha_shift);
+  const auto passes = [](const auto& row) { return is_non_inferior(row.verdict); };
+  table.is_pass =
+      std::ranges::all_of(table.buckets, passes) && passes(table.overall) && passes(table.validity);
+  table.is_material = std::ranges::any_of(table.buckets, [](const BucketRow& row) {
+    return row.verdict == BucketVerdict::kMaterialLoss;
+  });
+  return out;
+}
+
+std::vector<std::string> weak_buckets(const ArmTable& table, double alpha_shift) {
+  std::vector<std::string> all, weak;
+  for (const BucketRow& row : table.buckets) {
+    all.push_back(row.bucket);
+    if (is_weak(row, alpha_shift)) weak.push_back(row.bucket);
+  }
+  return table.shift == ShiftType::kUniform || weak.empty() ? all : weak;
+}
+
+bool has_no_regression(const ArmTable& table, const std::vector<std::string>& weak) {
+  return std::ranges::all_of(table.buckets, [&](const BucketRow& row) {
+    return contains(weak, row.bucket) || is_non_inferior(row.verdict);
+  });
+}
+
+Improvement test_improvement(const DecideOptions& options, const Comparison& comparison,
+                             const std::vector<std::string>& weak) {
+  std::vector<PairedSummary> summaries;
+  bool is_worse_somewhere = false;
+  for (size_t i = 0; i < comparison.scores.size(); ++i) {
+    if (!contains(weak, comparison.table.buckets[i].bucket)) continue;
+    summaries.push_back(comparison.scores[i]);
+    is_worse_somewhere |= comparison.scores[i].diff < 0;
+  }
+  const std::vector<double> shares(summaries.size(), 1.0);
+  const Shift shift = overall_shift(summaries, shares);
+  Improvement out;
+  size_t flips = 0;
+  for (const PairedSummary& summary : summaries) {
+    out.n += static_cast<int64_t>(summary.n);
+    flips += summary.losses + summary.gains;
+  }
+  out.diff = shift.estimate();
+  const PairedCounts& counts = shift.counts();
+  if (flips > 0) {
+    // One-sided for a gain: gains and losses change places.
+    out.p = counts.n > 0 ? mcnemar(counts.gains, counts.losses).midp_loss : shift.p_above(0);
+  }
+  out.is_shown = out.p <= options.alpha_shift && !is_worse_somewhere;
+  const SamplePlan plan{options.alpha_shift, options.plan_power, 0};
+  const double gain = out.diff > 0 ? out.diff : options.margin.bucket;
+  out.n_required = plan.questions_to_detect(summaries, gain);
+  return out;
+}
+
+double questions_required(const ArmTable& table) {
+  double n = std::max(table.overall.n_required, table.validity.n_required);
+  for (const BucketRow& row : table.buckets) n = std::max(n, row.n_required);
+  return std::ceil(n);
+}
+
+std::string describe(const BucketRow& row, double margin, double alpha) {
+  return fmt::format(
+      "bucket {}: {:+.2f} points {} at {:.4g} %, {} questions on {} documents, {} lost, {} gained: "
+      "{} at a margin of {:.4g} points{}{}",
+      row.bucket, 100 * row.diff, points(row.interval), 100 * (1 - 2 * alpha), row.n, row.documents,
+      row.losses, row.gains, name(row.verdict), 100 * margin, row.note.empty() ? "" : "; ",
+      row.note);
+}
+
+std::string describe(const OverallRow& row, std::string_view what, double alpha) {
+  return fmt::format(
+      "{}: {:+.2f} points {} at {:.4g} %, {} questions on {} documents, {} lost, {} gained: {} at "
+      "a "
+      "margin of {:.4g} points",
+      what, 100 * row.diff, points(row.interval), 100 * (1 - 2 * alpha), row.n, row.documents,
+      row.losses, row.gains, name(row.verdict), 100 * row.margin);
+}
+
+}  // namespace kv

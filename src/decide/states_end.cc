@@ -1,0 +1,190 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "decide/machine.h"
+#include "kvscale/error.h"
+#include "targets/targets.h"
+
+namespace kv {
+namespace {
+
+Outcome outcome_of(const ArmSpec& candidate) {
+  if (!candidate.bf16.empty()) return Outcome::kSelectiveBf16;
+  switch (candidate.layout) {
+    case ArmLayout::kFp8Scale1:
+      return Outcome::kKeepScaleOne;
+    case ArmLayout::kFp8Tensor:
+      return Outcome::kCalibratePerTensor;
+    case ArmLayout::kFp8Head:
+      return Outcome::kStaticPerHead;
+    case ArmLayout::kFp8TokenHead:
+      return Outcome::kDynamicPerTokenHead;
+    case ArmLayout::kBf16:
+      break;
+  }
+  throw ValueError("decide: bf16 is the control and cannot be accepted");
+}
+
+bool is_known_target(const std::string& target) {
+  return std::ranges::any_of(
+      targets(), [&](const TargetRow& row) { return row.name == target || row.engine == target; });
+}
+
+std::vector<int> layers_of(const ArmSpec& arm, bool whole) {
+  std::vector<int> out;
+  for (const Bf16Side& side : arm.bf16) {
+    if ((side.k && side.v) == whole) out.push_back(side.layer);
+  }
+  return out;
+}
+
+}  // namespace
+
+/// The gates that need no timing: the kernel is known, the cache is as large as planned, and it
+/// holds enough more tokens.
+Step Machine::systems(const ArmSpec& candidate, const Comparison& decided) {
+  const std::string arm_text = candidate.text();
+  for (const ExampleRecord* record : examples_.of(decided.table.block, arm_text)) {
+    if (!record->kernel.empty()) continue;
+    verdict_.reasons.push_back(
+        {"KERNEL_UNVERIFIED", record->record_id, "the record does not say which kernel ran"});
+    trace("SYSTEMS", decided.table.block, arm_text, "KERNEL_UNVERIFIED");
+    return inconclusive("KERNEL_UNVERIFIED", "what ran is not known for every answer");
+  }
+  const auto record = std::ranges::find(records_.capacities.rbegin(), records_.capacities.rend(),
+                                        arm_text, &CapacityRecord::arm);
+  if (record == records_.capacities.rend()) {
+    return Ask{.state = "SYSTEMS",
+               .kind = AskKind::kCapacity,
+               .block = "",
+               .arms = {arm_text},
+               .buckets = {},
+               .reason = "how many more tokens fit"};
+  }
+  if (record->allocated_bytes != record->planned_bytes) {
+    verdict_.reasons.push_back(
+        {"BACKEND_FALLBACK", record->record_id,
+         fmt::format("{}: {} bytes allocated, {} planned: the cache is not stored as asked",
+                     arm_text, record->allocated_bytes, record->planned_bytes)});
+    trace("SYSTEMS", "", arm_text, "BACKEND_FALLBACK");
+    return reject("BACKEND_FALLBACK", "the cache that was allocated is not the one asked for");
+  }
+  if (has_capacity(candidate, *record)) return accept(candidate, decided);
+  trace("SYSTEMS", "", arm_text, "NO_SYSTEMS_GAIN: CAPACITY");
+  return reject("NO_SYSTEMS_GAIN: CAPACITY",
+                fmt::format("{} holds {:.3f} times the tokens, {:.4g} are required", arm_text,
+                            record->gain(), options_.capacity_gain_min));
+}
+
+bool Machine::has_capacity(const ArmSpec& candidate, const CapacityRecord& record) {
+  verdict_.capacity_gain = record.gain();
+  verdict_.reasons.push_back(
+      {"CAPACITY", record.record_id,
+       fmt::format("{}: {} bytes instead of {} for {} tokens: {:.3f} times the tokens (at least "
+                   "{:.4g})",
+                   candidate.text(), record.arm_bytes, record.bf16_bytes, record.tokens,
+                   record.gain(), options_.capacity_gain_min)});
+  return record.gain() >= options_.capacity_gain_min;
+}
+
+void Machine::add_launch(const ArmSpec& candidate) {
+  if (!is_known_target(options_.target)) {
+    verdict_.notices.push_back(
+        fmt::format("no launch flags: {} is not in the table of targets", options_.target));
+    return;
+  }
+  const LaunchFlags flags = launch_flags({std::string(name(candidate.layout)),
+                                          layers_of(candidate, true), layers_of(candidate, false)},
+                                         options_.target);
+  verdict_.launch[std::string(find_target(options_.target).engine)] = {flags.text(), flags.notes};
+}
+
+Verdict Machine::accept(const ArmSpec& candidate, const Comparison& decided) {
+  trace("SYSTEMS", "", candidate.text(), "accept");
+  add_launch(candidate);
+  Verdict verdict = verdict_;
+  verdict.outcome = outcome_of(candidate);
+  verdict.layout = candidate.text();
+  verdict.bf16_layers = layers_of(candidate, true);
+  int64_t least = decided.table.buckets.front().n;
+  for (const BucketRow& row : decided.table.buckets) least = std::min(least, row.n);
+  verdict.sentence = fmt::format(
+      "{} is not worse than BF16 by more than {:.4g} points in every bucket ({}) and by more than "
+      "{:.4g} points overall: one-sided level {:.4g}, at least {} questions a bucket",
+      candidate.text(), 100 * options_.margin.bucket, fmt::join(buckets_, ", "),
+      100 * options_.margin.overall, options_.alpha_accept, least);
+  finish(verdict);
+  return verdict;
+}
+
+Verdict Machine::reject(const std::string& sub_reason, const std::string& sentence) {
+  Verdict verdict = verdict_;
+  verdict.outcome = Outcome::kRejectFp8;
+  verdict.sub_reason = sub_reason;
+  verdict.sentence = sentence;
+  finish(verdict);
+  return verdict;
+}
+
+Verdict Machine::inconclusive(const std::string& sub_reason, const std::string& sentence,
+                              double n_required) {
+  Verdict verdict = verdict_;
+  verdict.outcome = Outcome::kInconclusive;
+  verdict.sub_reason = sub_reason;
+  verdict.sentence = sentence;
+  verdict.n_required = n_required;
+  finish(verdict);
+  return verdict;
+}
+
+Verdict Machine::too_few(const std::string& what, double n_required) {
+  const double least =
+      static_cast<double>(options_.min_documents * options_.questions_per_document);
+  const double n = std::ceil(std::max(n_required, least));
+  return inconclusive("INSUFFICIENT_SAMPLES",
+                      fmt::format("{}: about {:.0f} questions a bucket are needed", what, n), n);
+}
+
+/// What every verdict carries: the exit code, the notices and the commands that come next.
+void Machine::finish(Verdict& verdict) const {
+  verdict.exit_code = is_accepting(verdict.outcome)            ? kExitAccept
+                      : verdict.outcome == Outcome::kRejectFp8 ? kExitReject
+                                                               : kExitInconclusive;
+  if (options_.tasks_from_generators) {
+    verdict.notices.emplace_back(
+        "the prompts have no answers: task scores come from generated retrieval and copying tasks "
+        "of the same lengths, not from the prompts");
+  }
+  if (is_accepting(verdict.outcome)) {
+    verdict.notices.emplace_back(
+        "only capacity was judged: speed is a matter of the engine that serves, and there is no "
+        "timing record of it");
+  }
+  const Commands& commands = options_.commands;
+  const std::string here =
+      fmt::format("{} {} {}", commands.repeat, commands.margin_flag, options_.preset);
+  if (verdict.n_required > 0) {
+    const auto documents = static_cast<int64_t>(
+        std::ceil(verdict.n_required / static_cast<double>(options_.questions_per_document)));
+    verdict.next.push_back(
+        {fmt::format("{} {} {}", here, commands.documents_flag, documents),
+         fmt::format("{:.0f} questions a bucket ({} documents x {}) in {}: decides with a power of "
+                     "{:.4g} if there is no loss",
+                     verdict.n_required, documents, options_.questions_per_document,
+                     fmt::join(buckets_, ", "), options_.plan_power)});
+  }
+  if (options_.preset != "standard") {
+    const DecideOptions standard = DecideOptions::standard();
+    verdict.next.push_back(
+        {fmt::format("{} {} standard", commands.repeat, commands.margin_flag),
+         fmt::format("the standard margin: {:.4g} points a bucket, {:.4g} overall, {} questions a "
+                     "bucket",
+                     100 * standard.margin.bucket, 100 * standard.margin.overall,
+                     standard.documents * standard.questions_per_document)});
+  }
+}
+
+}  // namespace kv

@@ -1,0 +1,179 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "decide/machine.h"
+
+namespace kv {
+
+Step Machine::localise() {
+  std::vector<std::string> layouts, arms;
+  for (const ArmLayout layout : supported_) {
+    layouts.emplace_back(name(layout));
+    arms.push_back(text(layout));
+  }
+  const bool has_static =
+      std::ranges::any_of(supported_, [&](ArmLayout layout) { return arm(layout).needs_scales(); });
+  if (has_static) {
+    if (auto step = need_calibration("LOCALISE")) return *step;
+  }
+  if (!is_complete(records_.ranges, layouts, static_cast<int64_t>(evidence_.layers.size()))) {
+    return Ask{.state = "LOCALISE",
+               .kind = AskKind::kRanges,
+               .block = "E2",
+               .arms = arms,
+               .buckets = buckets_,
+               .documents = options_.documents,
+               .questions_per_document = options_.questions_per_document,
+               .reason = "which layers and heads every layout damages"};
+  }
+  findings_ = read_ranges(options_, records_.ranges, layouts);
+  verdict_.reasons.insert(verdict_.reasons.end(), findings_.reasons.begin(),
+                          findings_.reasons.end());
+  some_suggested_ = findings_.has_head_dispersion || findings_.has_token_drift ||
+                    !findings_.offset_layers.empty();
+  trace("LOCALISE", "E2", "",
+        fmt::format("offset layers [{}], heads {}, tokens {} -> TRY",
+                    fmt::join(findings_.offset_layers, " "),
+                    findings_.has_head_dispersion ? "differ" : "alike",
+                    findings_.has_token_drift ? "drift" : "stay"));
+  if ((findings_.has_head_dispersion || options_.exhaustive) && is_usable(ArmLayout::kFp8Head)) {
+    if (auto step = try_arm(arm(ArmLayout::kFp8Head))) return *step;
+  }
+  for (const ArmLayout base : supported_) {
+    if (out_.contains(base)) continue;
+    if (auto step = try_selective(base)) return *step;
+  }
+  if ((findings_.has_token_drift || options_.exhaustive) && is_usable(ArmLayout::kFp8TokenHead)) {
+    if (auto step = try_arm(arm(ArmLayout::kFp8TokenHead))) return *step;
+  }
+  return no_trial_left();
+}
+
+/// The layers that `base` needs in BF16, or an ask for what is missing to know them, or nothing.
+std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& step) {
+  const auto order = restore_order(records_.ranges, std::string(name(base)),
+                                   static_cast<int64_t>(evidence_.layers.size()));
+  const size_t longest =
+      longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
+  Ablation ablation = ablate(options_, records_.arms, arm(base), order, longest, verdict_.aa_kld);
+  if (!ablation.missing.empty()) {
+    step = Ask{.state = "LOCALISE",
+               .kind = AskKind::kKld,
+               .block = "E2",
+               .arms = ablation.missing,
+               .buckets = buckets_,
+               .documents = options_.documents,
+               .questions_per_document = options_.questions_per_document,
+               .reason = fmt::format("how much of {}'s KLD goes when the worst layers stay in BF16",
+                                     text(base))};
+    return {};
+  }
+  verdict_.ablation.insert(verdict_.ablation.end(), ablation.points.begin(), ablation.points.end());
+  if (!ablation.layers.empty()) {
+    some_suggested_ = true;
+    const AblationPoint& last = ablation.points.back();
+    verdict_.reasons.push_back(
+        {"LAYER_CONCENTRATION", last.record,
+         fmt::format("{}: KLD {:.4g} nats instead of {:.4g}, {:.0f} % of the excess gone with {} "
+                     "of {} layers in BF16",
+                     last.arm, last.kld, ablation.points.front().kld, 100 * last.share_removed,
+                     last.bf16_layers, evidence_.layers.size())});
+    return ablation.layers;
+  }
+  // An offset is named by the range pass alone, if what it names may be kept in BF16.
+  const bool fits = findings_.offset_layers.size() <= longest;
+  return fits ? findings_.offset_layers : std::vector<int>{};
+}
+
+std::optional<Step> Machine::try_selective(ArmLayout base) {
+  std::optional<Step> step;
+  const std::vector<int> layers = selective_layers(base, step);
+  if (step.has_value() || layers.empty()) return step;
+  return try_arm(arm(base).with_bf16_layers(layers));
+}
+
+/// One block serves all trials. Each has the level of one candidate, as if it had a block of its
+/// own, unless `strict` divides the level among all that may come.
+double Machine::trial_alpha() const {
+  if (!options_.strict) return options_.alpha_accept;
+  const size_t most = supported_.size() + (findings_.has_head_dispersion || options_.exhaustive) +
+                      (findings_.has_token_drift || options_.exhaustive);
+  return options_.alpha_accept / static_cast<double>(most);
+}
+
+std::optional<Step> Machine::try_arm(const ArmSpec& candidate) {
+  const std::string candidate_text = candidate.text(), control(kControlArm);
+  if (const LogitRecord* fault = fault_of(candidate_text)) {
+    some_faulted_ = true;
+    verdict_.reasons.push_back({"NUMERIC_FAULT", fault->record_id,
+                                fmt::format("{}: {} positions have logits that are not finite",
+                                            candidate_text, fault->non_finite)});
+    trace("TRY", "", candidate_text, "NUMERIC_FAULT -> next");
+    return std::nullopt;
+  }
+  const bool has_tensor = is_usable(ArmLayout::kFp8Tensor);
+  const std::string tensor = text(ArmLayout::kFp8Tensor);
+  std::vector<std::string> arms = {control};
+  if (has_tensor) arms.push_back(tensor);
+  arms.push_back(candidate_text);
+  if (auto ask =
+          need_quality("TRY", "E3", arms,
+                       fmt::format("{} on examples that did not suggest it", candidate_text))) {
+    return *ask;
+  }
+  const Comparison tried = run_comparison("E3", candidate_text, control, trial_alpha());
+  explain(tried);
+  const ArmTable& table = tried.table;
+  if (!table.is_pass) {
+    const bool is_open = table.is_open();
+    (is_open ? some_open_ : some_failed_) = true;
+    if (is_open) open_n_ = std::max(open_n_, questions_required(table));
+    trace("TRY", "E3", candidate_text,
+          fmt::format("{} -> next", is_open             ? "Q_OPEN"
+                                    : table.is_material ? "Q_MATERIAL"
+                                                        : "Q_SHIFT"));
+    return std::nullopt;
+  }
+  if (has_tensor) {
+    const Comparison against = run_comparison("E3", candidate_text, tensor, options_.alpha_accept);
+    if (!has_no_regression(against.table, weak_)) {
+      // It is not worse than BF16; that it is not worse than C2 either needs more questions.
+      some_open_ = true;
+      open_n_ = std::max(open_n_, questions_required(against.table));
+      verdict_.reasons.push_back({"NOREG", against.table.overall.id,
+                                  fmt::format("{} is not shown to be no worse than {} outside {}",
+                                              candidate_text, tensor, fmt::join(weak_, " "))});
+      trace("TRY", "E3", candidate_text, "Q_PASS, NOREG not shown -> next");
+      return std::nullopt;
+    }
+  }
+  trace("TRY", "E3", candidate_text, "Q_PASS -> SYSTEMS");
+  Step step = systems(candidate, tried);
+  const auto* verdict = std::get_if<Verdict>(&step);
+  if (verdict == nullptr || !verdict->sub_reason.starts_with("NO_SYSTEMS_GAIN")) return step;
+  some_without_gain_ = true;  // another layout may still gain enough
+  return std::nullopt;
+}
+
+Step Machine::no_trial_left() {
+  if (some_open_) {
+    return too_few("no layout is shown to be harmless, and some not to lose either", open_n_);
+  }
+  if (some_without_gain_) {
+    return reject("NO_SYSTEMS_GAIN: CAPACITY",
+                  fmt::format("what keeps the quality holds less than {:.4g} times the tokens",
+                              options_.capacity_gain_min));
+  }
+  if (!some_suggested_) {
+    return reject("QUALITY_DIFFUSE",
+                  "the loss sits in no head, token range or small set of layers");
+  }
+  if (some_faulted_ && !some_failed_) {
+    return reject("NUMERIC_FAULT", "every layout that could help gives logits that are not finite");
+  }
+  return reject("QUALITY", "every FP8 layout that could help loses more than the margin allows");
+}
+
+}  // namespace kv

@@ -1,0 +1,169 @@
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "decide/machine.h"
+#include "stats/moments.h"
+
+namespace kv {
+namespace {
+
+/// The length that calibration must reach: a high percentile of the control's prompts.
+double needed_length(const std::vector<const ExampleRecord*>& examples) {
+  std::vector<double> lengths;
+  for (const ExampleRecord* one : examples) {
+    lengths.push_back(static_cast<double>(one->prompt_tokens));
+  }
+  return percentile(std::move(lengths), thresholds::kCalibrationLengthQuantile);
+}
+
+}  // namespace
+
+std::optional<Step> Machine::need_calibration(const std::string& state) {
+  if (records_.calibrations.empty()) {
+    return Ask{.state = state,
+               .kind = AskKind::kCalibration,
+               .block = "CAL",
+               .arms = {text(ArmLayout::kFp8Tensor), text(ArmLayout::kFp8Head)},
+               .buckets = buckets_,
+               .documents = options_.documents,
+               .questions_per_document = options_.questions_per_document,
+               .reason = "static scales from a block of its own"};
+  }
+  const CalibrationRecord& record = records_.calibrations.back();
+  for (const std::string& warning : record.warnings) {
+    const std::string notice = "calibration: " + warning;
+    if (std::ranges::find(verdict_.notices, notice) == verdict_.notices.end()) {
+      verdict_.notices.push_back(notice);
+    }
+  }
+  const double needed = needed_length(examples_.of("AA", std::string(kControlArm)));
+  const bool is_long_enough =
+      static_cast<double>(record.max_tokens) >= needed * thresholds::kCalibrationLengthSlack;
+  if (record.examples > 0 && is_long_enough) return std::nullopt;
+  const std::string what = fmt::format(
+      "LENGTH_EXTRAPOLATION: the longest of {} calibration examples has {} tokens, the "
+      "evaluation's 95th length percentile is {:.0f}",
+      record.examples, record.max_tokens, needed);
+  verdict_.reasons.push_back({"CALIBRATION_SET", record.record_id, what});
+  trace(state, "CAL", "", "CALIBRATION_SET");
+  return inconclusive("CALIBRATION_SET", what);
+}
+
+Step Machine::screen() {
+  const auto first = std::ranges::find_if(kFp8Layouts, [&](ArmLayout layout) {
+    return std::ranges::find(supported_, layout) != supported_.end() && !out_.contains(layout);
+  });
+  const ArmSpec candidate = arm(*first);
+  weak_ = buckets_;
+  if (!is_usable(*first)) {
+    trace("SCREEN", "", candidate.text(), "NUMERIC_FAULT -> CALIBRATE");
+    return calibrate();
+  }
+  if (candidate.needs_scales()) {
+    if (auto step = need_calibration("SCREEN")) return *step;
+  }
+  if (auto ask = need_quality(
+          "SCREEN", "E1", {std::string(kControlArm), candidate.text()},
+          fmt::format("the cheapest layout that runs, {}, against BF16", candidate.text()))) {
+    return *ask;
+  }
+  const Comparison screened =
+      run_comparison("E1", candidate.text(), std::string(kControlArm), options_.alpha_accept);
+  explain(screened);
+  if (screened.table.is_pass) {
+    trace("SCREEN", "E1", candidate.text(), "Q_PASS -> SYSTEMS");
+    return systems(candidate, screened);
+  }
+  if (screened.table.is_open()) {
+    trace("SCREEN", "E1", candidate.text(), "Q_OPEN");
+    return too_few(
+        fmt::format("{} on E1 is neither shown to be harmless nor to lose", candidate.text()),
+        questions_required(screened.table));
+  }
+  weak_ = weak_buckets(screened.table, options_.alpha_shift);
+  trace("SCREEN", "E1", candidate.text(),
+        fmt::format("{} in {} -> CALIBRATE", screened.table.is_material ? "Q_MATERIAL" : "Q_SHIFT",
+                    fmt::join(weak_, " ")));
+  return calibrate();
+}
+
+Step Machine::calibrate() {
+  const auto first =
+      std::ranges::find_if(kFp8Layouts, [&](ArmLayout one) { return is_usable(one); });
+  const bool has_screened = first != kFp8Layouts.end() && *first != ArmLayout::kFp8Tensor;
+  const bool has_tensor = is_usable(ArmLayout::kFp8Tensor);
+  if (!has_tensor) {
+    trace("CALIBRATE", "", "", "one calibrated scale per layer does not run -> LOCALISE");
+    return localise();
+  }
+  if (auto step = need_calibration("CALIBRATE")) return *step;
+  std::vector<std::string> arms = {std::string(kControlArm)};
+  if (has_screened) arms.push_back(text(*first));
+  arms.push_back(text(ArmLayout::kFp8Tensor));
+  if (auto ask = need_quality("CALIBRATE", "E2", arms,
+                              "whether the loss repeats on fresh examples, and whether calibrated "
+                              "scales undo it")) {
+    return *ask;
+  }
+  Comparison screened;
+  if (has_screened) {
+    screened = run_comparison("E2", text(*first), std::string(kControlArm), options_.alpha_accept);
+    explain(screened);
+    if (screened.table.is_pass) {
+      trace("CALIBRATE", "E2", text(*first), "Q_PASS, SHIFT_NOT_REPLICATED -> SYSTEMS");
+      verdict_.reasons.push_back({"SHIFT_NOT_REPLICATED", screened.table.overall.id,
+                                  "the loss seen on E1 is not there on fresh examples"});
+      return systems(arm(*first), screened);
+    }
+  }
+  return judge_calibrated(screened, has_screened);
+}
+
+/// C2 on E2, against BF16 and against the layout that lost on E1.
+Step Machine::judge_calibrated(const Comparison& screened, bool has_screened) {
+  const std::string tensor = text(ArmLayout::kFp8Tensor);
+  const Comparison calibrated =
+      run_comparison("E2", tensor, std::string(kControlArm), options_.alpha_accept);
+  explain(calibrated);
+  bool has_regression = false;
+  if (calibrated.table.is_pass && !has_screened) {
+    trace("CALIBRATE", "E2", tensor, "Q_PASS -> SYSTEMS");
+    return systems(arm(ArmLayout::kFp8Tensor), calibrated);
+  }
+  if (calibrated.table.is_pass) {
+    const Comparison gain = run_comparison("E2", tensor, screened.table.arm, options_.alpha_accept);
+    has_regression = !has_no_regression(gain.table, weak_);
+    const Improvement better = test_improvement(options_, gain, weak_);
+    const std::string shown = fmt::format(
+        "{} is {:+.2f} points better than {} in {} (one-sided p {:.2g}, {} questions)", tensor,
+        100 * better.diff, screened.table.arm, fmt::join(weak_, " "), better.p, better.n);
+    if (!has_regression && better.is_shown) {
+      verdict_.reasons.push_back({"BETTER", gain.table.overall.id, shown});
+      trace("CALIBRATE", "E2", tensor, "Q_PASS, NOREG, BETTER -> SYSTEMS");
+      return systems(arm(ArmLayout::kFp8Tensor), calibrated);
+    }
+    if (!has_regression) {
+      verdict_.reasons.push_back({"CALIBRATION_GAIN_UNPROVEN", gain.table.overall.id, shown});
+      trace("CALIBRATE", "E2", tensor, "Q_PASS, NOREG, not BETTER");
+      return inconclusive(
+          "CALIBRATION_GAIN_UNPROVEN",
+          "calibrated scales are harmless, but that they undo the loss is not shown",
+          better.n_required);
+    }
+  }
+  if (calibrated.table.is_open()) {
+    trace("CALIBRATE", "E2", tensor, "Q_OPEN");
+    return too_few(fmt::format("{} on E2 is neither shown to be harmless nor to lose", tensor),
+                   questions_required(calibrated.table));
+  }
+  weak_ = has_regression ? weak_ : weak_buckets(calibrated.table, options_.alpha_shift);
+  trace("CALIBRATE", "E2", tensor,
+        fmt::format("{} -> LOCALISE", has_regression                 ? "Q_PASS with a regression"
+                                      : calibrated.table.is_material ? "Q_MATERIAL"
+                                                                     : "Q_SHIFT"));
+  return localise();
+}
+
+}  // namespace kv

@@ -1,0 +1,169 @@
+#include "decide/verdict_json.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace kv {
+namespace {
+
+// Keys stay in the order in which they are written: what a reader wants first comes first.
+using Json = nlohmann::ordered_json;
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json interval(const Interval& one) { return Json::array({number(one.lo), number(one.hi)}); }
+
+Json margins(const DecideOptions& options) {
+  return {{"preset", options.preset},
+          {"bucket", options.margin.bucket},
+          {"overall", options.margin.overall},
+          {"validity", options.margin.validity}};
+}
+
+Json thresholds_used(const DecideOptions& options) {
+  return {{"alpha.accept", options.alpha_accept},
+          {"alpha.shift", options.alpha_shift},
+          {"strict", options.strict},
+          {"exhaustive", options.exhaustive},
+          {"looks", Json::array({options.documents * options.questions_per_document})},
+          {"documents", options.documents},
+          {"questions_per_document", options.questions_per_document},
+          {"min_documents", options.min_documents},
+          {"max_questions_per_document", options.max_questions_per_document},
+          {"traffic", options.traffic},
+          {"aa.max_flip", options.aa_max_flip},
+          {"aa.min_p", options.aa_min_p},
+          {"insensitive_se", options.insensitive_se},
+          {"gain.capacity_min", options.capacity_gain_min},
+          {"bf16_share_max", options.bf16_share_max},
+          {"excess_removed", options.excess_removed},
+          {"offset_noise", options.offset_noise},
+          {"offset_centred_db", options.offset_centred_db},
+          {"head_gap_db", options.head_gap_db},
+          {"token_clip_frac", options.token_clip_frac},
+          {"heterogeneity_p", thresholds::kHeterogeneityP},
+          {"calibration_length_quantile", thresholds::kCalibrationLengthQuantile},
+          {"calibration_length_slack", thresholds::kCalibrationLengthSlack},
+          {"plan_confidence", thresholds::kPlanConfidence},
+          {"plan_power", options.plan_power}};
+}
+
+Json bucket(const BucketRow& row) {
+  return {{"record", row.id},
+          {"bucket", row.bucket},
+          {"n", row.n},
+          {"documents", row.documents},
+          {"max_questions", row.max_questions},
+          {"mean_prompt_tokens", number(row.mean_prompt_tokens)},
+          {"is_binary", row.is_binary},
+          {"deff", number(row.deff)},
+          {"b", row.losses},
+          {"c", row.gains},
+          {"mean_ctrl", number(row.mean_ctrl)},
+          {"mean_cand", number(row.mean_cand)},
+          {"diff", number(row.diff)},
+          {"se_iid", number(row.se_iid)},
+          {"se_cr1", number(row.se_cr1)},
+          {"interval", interval(row.interval)},
+          {"p_ni", number(row.p_ni)},
+          {"p_loss", number(row.p_loss)},
+          {"p_loss_holm", number(row.p_loss_holm)},
+          {"verdict", name(row.verdict)},
+          {"note", row.note},
+          {"n_required", number(row.n_required)}};
+}
+
+Json overall(const OverallRow& row) {
+  return {{"record", row.id},
+          {"n", row.n},
+          {"documents", row.documents},
+          {"deff", number(row.deff)},
+          {"b", row.losses},
+          {"c", row.gains},
+          {"mean_ctrl", number(row.mean_ctrl)},
+          {"mean_cand", number(row.mean_cand)},
+          {"diff", number(row.diff)},
+          {"interval", interval(row.interval)},
+          {"margin", row.margin},
+          {"p_ni", number(row.p_ni)},
+          {"p_loss", number(row.p_loss)},
+          {"p_loss_holm", number(row.p_loss_holm)},
+          {"verdict", name(row.verdict)},
+          {"n_required", number(row.n_required)}};
+}
+
+Json table(const ArmTable& one) {
+  Json rows = Json::array();
+  for (const BucketRow& row : one.buckets) rows.push_back(bucket(row));
+  return {{"block", one.block},
+          {"arm", one.arm},
+          {"reference", one.reference},
+          {"is_pass", one.is_pass},
+          {"is_material", one.is_material},
+          {"shift", name(one.shift)},
+          {"overall", overall(one.overall)},
+          {"validity", overall(one.validity)},
+          {"p_sign", number(one.p_sign)},
+          {"p_sign_holm", number(one.p_sign_holm)},
+          {"p_trend", number(one.p_trend)},
+          {"p_trend_holm", number(one.p_trend_holm)},
+          {"p_heterogeneity", number(one.p_heterogeneity)},
+          {"buckets", rows}};
+}
+
+template <class List, class Write>
+Json list(const List& items, Write write) {
+  Json out = Json::array();
+  for (const auto& item : items) out.push_back(write(item));
+  return out;
+}
+
+Json launch(const Verdict& verdict) {
+  Json out = Json::object();
+  for (const auto& [engine, lines] : verdict.launch) {
+    out[engine] = {{"flags", lines.flags}, {"notes", lines.notes}};
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string verdict_json(const Verdict& verdict) {
+  Json out;
+  out["outcome"] = name(verdict.outcome);
+  out["sub_reason"] = verdict.sub_reason;
+  out["sentence"] = verdict.sentence;
+  out["layout"] = verdict.layout.empty() ? Json(nullptr) : Json(verdict.layout);
+  out["bf16_layers"] = verdict.bf16_layers;
+  out["margin"] = margins(verdict.options);
+  out["exit_code"] = verdict.exit_code;
+  out["n_required"] = number(verdict.n_required);
+  out["capacity_gain"] = number(verdict.capacity_gain);
+  out["tasks_from_generators"] = verdict.tasks_from_generators;
+  out["target"] = verdict.options.target;
+  out["launch"] = launch(verdict);
+  out["next"] = list(verdict.next, [](const NextCommand& one) -> Json {
+    return {{"command", one.command}, {"text", one.text}};
+  });
+  out["notices"] = verdict.notices;
+  out["dropped_buckets"] = verdict.dropped_buckets;
+  out["reasons"] = list(verdict.reasons, [](const Reason& one) -> Json {
+    return {{"rule", one.rule}, {"record", one.record}, {"text", one.text}};
+  });
+  out["state_trace"] = list(verdict.state_trace, [](const TraceEntry& one) -> Json {
+    return {{"state", one.state}, {"block", one.block}, {"arm", one.arm}, {"event", one.event}};
+  });
+  out["aa"] = {{"flips", number(verdict.aa_flips)}, {"kld", number(verdict.aa_kld)}};
+  out["tables"] = list(verdict.tables, table);
+  out["ablation"] = list(verdict.ablation, [](const AblationPoint& one) -> Json {
+    return {{"arm", one.arm},
+            {"record", one.record},
+            {"bf16_layers", one.bf16_layers},
+            {"kld", number(one.kld)},
+            {"share_removed", number(one.share_removed)}};
+  });
+  out["thresholds"] = thresholds_used(verdict.options);
+  return out.dump(2) + "\n";
+}
+
+}  // namespace kv
