@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "cli/session.h"
 #include "decide/verdict_json.h"
 #include "kvscale/error.h"
@@ -75,23 +77,15 @@ int run_decide(const DecideArgs& args) {
   progress.finish_line();
   verdict.notices.insert(verdict.notices.end(), study.notices().begin(), study.notices().end());
 
-  VerdictReport report;
-  report.model = session.model_facts();
-  report.prompts = session.prompt_facts(prompts);
-  report.run = run_facts(study.facts(), options.decide.commands.repeat);
-  report.verdict = verdict;
-  report.ranges = log.ranges();
-  report.arms = log.arms();
-  report.logits = log.logits();
-  report.capacities = log.capacities();
-  report.calibrations = log.calibrations();
-  report.supports = log.supports();
+  const VerdictReport report{verdict, log.records(), session.model_facts(),
+                             session.prompt_facts(prompts),
+                             run_facts(study.facts(), options.decide.commands.repeat)};
   write_file_atomically(folder / "decision.json", verdict_json(verdict));
   write_file_atomically(folder / "report.html", verdict_page(report));
   if (args.run.json) {
     fmt::print("{}", verdict_json(verdict));
   } else {
-    fmt::print("{}\nreport: {}\n", verdict_text(report, terminal_style()),
+    fmt::print("{}\nreport: {}\n", verdict_markdown(report, terminal_style()),
                (folder / "report.html").string());
   }
   return verdict.exit_code;

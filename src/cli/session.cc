@@ -85,7 +85,7 @@ fs::path Session::run_folder(const std::string& command, const std::string& conf
   const fs::path folder =
       args_.out.empty()
           ? fs::path(fmt::format("kvscale-{}-{}", command, sha256_hex(text).substr(0, 12)))
-          : args_.out;
+          : fs::path(args_.out);
   const fs::path file = folder / "configuration.txt";
   fs::create_directories(folder);
   if (!fs::exists(file)) {

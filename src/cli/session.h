@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/args.h"
 #include "cli/console.h"
+#include "engine/engine.h"
 #include "evaluate/example.h"
 #include "model/model.h"
 #include "report/facts.h"

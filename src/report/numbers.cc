@@ -107,7 +107,7 @@ double round_up(double value) {
 std::string grouped(int64_t value) {
   std::string digits = fmt::to_string(value);
   const auto first = static_cast<size_t>(value < 0);
-  for (size_t end = digits.size(); end > first + 3; end -= 3) digits.insert(end - 3, ",");
+  for (size_t end = digits.size(); end > first + 3; end -= 3) digits.insert(end - 3, 1, ',');
   return digits;
 }
 
