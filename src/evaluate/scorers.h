@@ -20,7 +20,7 @@ std::optional<Check> check_from_name(std::string_view name);
 struct Score {
   double value = 0;  // [0, 1]
   bool valid = true;
-  std::string reason;  // empty when valid
+  std::string reason = {};  // empty when valid
 };
 
 /// Tokens against the expected ones: kExact gives 1 when all of `expected` are reproduced from the

@@ -1,0 +1,133 @@
+#include "evaluate/scorers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "evaluate/answers.h"
+#include "kvscale/error.h"
+
+namespace kv {
+namespace {
+
+constexpr std::array<std::pair<Check, std::string_view>, 6> kNames = {
+    {{Check::kExact, "exact"},
+     {Check::kPrefix, "prefix"},
+     {Check::kContains, "contains"},
+     {Check::kRegex, "regex"},
+     {Check::kNumber, "number"},
+     {Check::kJsonEqual, "json_equal"}}};
+
+Score invalid(std::string reason) { return {0, false, std::move(reason)}; }
+
+Score score_numbers(std::string_view text, std::span<const std::string> accepted) {
+  const std::optional<double> found = answers::last_number(text);
+  if (!found) return invalid("no number in the answer");
+  return {std::any_of(accepted.begin(), accepted.end(),
+                      [&](const std::string& a) { return answers::parse_number(a) == found; })
+              ? 1.0
+              : 0.0};
+}
+
+Score score_patterns(std::string_view text, std::span<const std::string> accepted) {
+  std::string trouble;
+  for (const std::string& pattern : accepted) {
+    const answers::Search result = answers::search(pattern, text);
+    if (result.is_match) return {1};
+    if (!result.trouble.empty()) trouble = result.trouble;
+  }
+  return trouble.empty() ? Score{0} : invalid(trouble);
+}
+
+Score score_json(std::string_view text, std::span<const std::string> accepted) {
+  const answers::JsonText value = answers::first_json(text);
+  if (!value.is_found) return invalid("no JSON in the answer");
+  return {std::any_of(accepted.begin(), accepted.end(),
+                      [&](const std::string& a) { return answers::same_json(a, value.text); })
+              ? 1.0
+              : 0.0};
+}
+
+}  // namespace
+
+std::string_view name(Check check) {
+  for (const auto& [value, text] : kNames) {
+    if (value == check) return text;
+  }
+  throw ValueError(fmt::format("check: unknown number {}", static_cast<int>(check)));
+}
+
+std::optional<Check> check_from_name(std::string_view name) {
+  for (const auto& [value, text] : kNames) {
+    if (text == name) return value;
+  }
+  return std::nullopt;
+}
+
+Score score_tokens(Check check, std::span<const int32_t> expected,
+                   std::span<const int32_t> produced) {
+  if (check != Check::kExact && check != Check::kPrefix) {
+    throw ValueError(
+        fmt::format("check \"{}\" judges text, not tokens: expected exact or prefix", name(check)));
+  }
+  if (expected.empty()) throw ValueError("expected answer: expected tokens, found none");
+  const size_t common = std::min(expected.size(), produced.size());
+  const auto miss = std::mismatch(expected.begin(), expected.begin() + common, produced.begin());
+  const auto reproduced = static_cast<double>(miss.first - expected.begin());
+  const auto all = static_cast<double>(expected.size());
+  if (check == Check::kPrefix) return {reproduced / all};
+  return {reproduced == all ? 1.0 : 0.0};
+}
+
+Score score_text(Check check, std::string_view text, std::span<const std::string> accepted) {
+  if (accepted.empty()) throw ValueError("accepted answers: expected at least one, found none");
+  for (const std::string& answer : accepted) check_answer(check, answer);
+  const auto any = [&](auto is_right) {
+    return Score{std::any_of(accepted.begin(), accepted.end(), is_right) ? 1.0 : 0.0};
+  };
+  switch (check) {
+    case Check::kExact:
+      return any([&](const auto& a) { return answers::trimmed(a) == answers::trimmed(text); });
+    case Check::kContains:
+      return any([&](const auto& a) { return text.find(a) != std::string_view::npos; });
+    case Check::kRegex:
+      return score_patterns(text, accepted);
+    case Check::kNumber:
+      return score_numbers(text, accepted);
+    case Check::kJsonEqual:
+      return score_json(text, accepted);
+    case Check::kPrefix:
+      break;
+  }
+  throw ValueError("check \"prefix\" judges tokens, not text");
+}
+
+void check_answer(Check check, std::string_view answer) {
+  if (answers::trimmed(answer).empty()) {
+    throw ValueError(fmt::format("expected an answer, found \"{}\"", answer));
+  }
+  if (check == Check::kNumber && !answers::parse_number(answer)) {
+    throw ValueError(fmt::format("expected a number, found \"{}\"", answer));
+  }
+  if (check == Check::kJsonEqual && !answers::is_json(answer)) {
+    throw ValueError(fmt::format("expected JSON nested at most {} deep, found \"{}\"",
+                                 answers::kDeepestJson, answer));
+  }
+  if (check == Check::kRegex) answers::compile(answer);
+}
+
+bool is_runaway(std::span<const int32_t> generated) {
+  constexpr size_t kLongestPiece = 32, kRepeats = 8, kLeastTokens = 64;
+  for (size_t piece = 1; piece <= kLongestPiece; ++piece) {
+    const size_t needed = std::max(kRepeats * piece, kLeastTokens);
+    if (generated.size() < needed) continue;
+    const auto tail = generated.last(needed);
+    if (std::equal(tail.begin() + static_cast<ptrdiff_t>(piece), tail.end(), tail.begin())) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace kv
