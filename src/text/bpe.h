@@ -60,7 +60,7 @@ class Bpe {
 
    private:
     friend class Bpe;
-    static constexpr size_t kSlots = 1 << 15;
+    static constexpr size_t kSlots = 1 << 14;
     static constexpr size_t kMaxBytes = 24;
     static constexpr size_t kMaxIds = 8;
     struct Slot {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <utf8proc.h>
 
-#include <cstdlib>
-#include <memory>
+#include <algorithm>
+#include <vector>
 
 #include "kvscale/error.h"
 #include "text/utf8.h"
@@ -43,22 +43,61 @@ bool is_young_mark(uint32_t code_point) {
   return false;
 }
 
+constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+
+int combining_class(int32_t code_point) {
+  return utf8proc_get_property(code_point)->combining_class;
+}
+
+[[noreturn]] void throw_failed(utf8proc_ssize_t error) {
+  throw ValueError(fmt::format("NFC: {}", utf8proc_errmsg(error)));
+}
+
+/// Canonical decomposition, marks not yet in order.
+std::vector<int32_t> decomposed(std::string_view run) {
+  constexpr size_t kLongest = 32;  // code points that one can become; Unicode 15 has 4
+  std::vector<int32_t> out;
+  while (!run.empty()) {
+    const CodePoint c = first_code_point(run);
+    run.remove_prefix(c.size);
+    const size_t size = out.size();
+    out.resize(size + kLongest);
+    int boundary = 0;
+    const utf8proc_ssize_t n = utf8proc_decompose_char(
+        static_cast<utf8proc_int32_t>(c.value), out.data() + size, kLongest, kOptions, &boundary);
+    if (n < 0) throw_failed(n);
+    out.resize(size + static_cast<size_t>(n));
+  }
+  return out;
+}
+
+/// Sorts every run of marks by class. utf8proc_map would do it too, in quadratic time for long
+/// runs.
+void order_marks(std::vector<int32_t>& code_points) {
+  for (auto at = code_points.begin(); at != code_points.end();) {
+    if (combining_class(*at) == 0) {
+      ++at;
+      continue;
+    }
+    const auto end =
+        std::find_if(at, code_points.end(), [](int32_t c) { return combining_class(c) == 0; });
+    std::stable_sort(at, end,
+                     [](int32_t a, int32_t b) { return combining_class(a) < combining_class(b); });
+    at = end;
+  }
+}
+
 void append_composed(std::string& out, std::string_view run) {
   if (is_plainly_nfc(run)) {
     out.append(run);
     return;
   }
-  utf8proc_uint8_t* result = nullptr;
-  const utf8proc_ssize_t size =
-      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()),
-                   static_cast<utf8proc_ssize_t>(run.size()), &result,
-                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  if (size < 0) {
-    throw ValueError(
-        fmt::format("NFC of a text of {} bytes: {}", run.size(), utf8proc_errmsg(size)));
-  }
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(result, std::free);
-  out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
+  std::vector<int32_t> code_points = decomposed(run);
+  order_marks(code_points);
+  const utf8proc_ssize_t n = utf8proc_normalize_utf32(
+      code_points.data(), static_cast<utf8proc_ssize_t>(code_points.size()), kOptions);
+  if (n < 0) throw_failed(n);
+  for (utf8proc_ssize_t i = 0; i < n; ++i) append_utf8(out, static_cast<uint32_t>(code_points[i]));
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ Regex::Regex(const std::string& pattern, const std::string& where) : where_(wher
   }
   code_ =
       std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
-  // Failure only means that pcre2_match interprets: slower, the same matches.
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  // Where the machine allows no JIT, pcre2_match interprets: slower, the same matches.
+  is_jitted_ = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
 }
 
 std::string Regex::quote(std::string_view literal) {

@@ -28,6 +28,7 @@ class Regex {
  private:
   friend class RegexMatcher;
   std::shared_ptr<void> code_;
+  bool is_jitted_ = false;
   std::string where_;
 };
 

@@ -45,6 +45,7 @@ class Rewriter {
   }
 
   void group() {
+    if (next_is("(*")) refuse("(*");  // PCRE2's verbs
     if (!next_is("(?")) return copy(1);
     for (const std::string_view head : {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!", "(?-i:"}) {
       if (next_is(head)) return copy(head.size());
@@ -109,6 +110,7 @@ class Rewriter {
         at_ += 2;
         return;
       case 'x':
+        return hexadecimal();
       case 'r':
       case 'n':
       case 't':
@@ -133,6 +135,15 @@ class Rewriter {
     if (!items || (negated && in_class)) refuse(whole);
     at_ = close + 1;
     out_ += in_class ? *items : fmt::format("[{}{}]", negated ? "^" : "", *items);
+  }
+
+  /// \xHH or \x{H...}
+  void hexadecimal() {
+    copy(2);
+    if (!next_is("{")) return;
+    const size_t close = in_.find('}', at_);
+    if (close == std::string_view::npos) refuse("\\x{");
+    copy(close + 1 - at_);
   }
 
   /// \uHHHH, which PCRE2 spells \x{HHHH}.

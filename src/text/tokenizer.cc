@@ -79,22 +79,25 @@ void Tokenizer::Impl::index_tokens(const TokenizerParts& parts) {
   }
 }
 
-int32_t Tokenizer::Impl::id_or_throw(std::string_view token, std::string_view field) const {
+int32_t Tokenizer::Impl::id_or_throw(std::string_view token, std::string_view field,
+                                     std::optional<size_t> index) const {
   const auto at = id_of.find(token);
   if (at != id_of.end()) return at->second;
+  const std::string place = index ? fmt::format("{}[{}]", field, *index) : std::string(field);
   throw FormatError(
-      fmt::format("{}: {}: \"{}\" is not in the vocabulary", file_name, field, token));
+      fmt::format("{}: {}: \"{}\" is not in the vocabulary", file_name, place, token));
 }
 
 void Tokenizer::Impl::build_merges(const TokenizerParts& parts) {
   bpe.merges = MergeTable(parts.merges.size());
   for (size_t rank = 0; rank < parts.merges.size(); ++rank) {
     const auto& [left, right] = parts.merges[rank];
-    const std::string field = fmt::format("merges[{}]", rank);
-    bpe.merges.insert(id_or_throw(left, field), id_or_throw(right, field),
-                      {static_cast<uint32_t>(rank), id_or_throw(left + right, field)});
+    const int32_t left_id = id_or_throw(left, "merges", rank);
+    const int32_t right_id = id_or_throw(right, "merges", rank);
+    const int32_t result = id_or_throw(left + right, "merges", rank);
+    bpe.merges.insert(left_id, right_id, {static_cast<uint32_t>(rank), result});
   }
-  if (parts.unk_token) bpe.unk_id = id_or_throw(*parts.unk_token, "unk_token");
+  if (parts.unk_token) bpe.unk_id = id_or_throw(*parts.unk_token, "unk_token", std::nullopt);
   bpe.fuses_unk = parts.fuses_unk;
 }
 
@@ -110,6 +113,7 @@ void Tokenizer::Impl::build_added(const TokenizerParts& parts) {
         continue;
       }
       if (normalizes_nfc) token.content = to_nfc(token.content);
+      bytes[token.id] = spelled_bytes(token.content).value_or(token.content);
       normalized_added.add(token);
     }
   }
@@ -162,6 +166,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
     text = replaced;
   }
   std::vector<int32_t> out;
+  out.reserve(impl_->prefix_ids.size() + impl_->suffix_ids.size() + text.size() / 3);
   if (add_special) out = impl_->prefix_ids;
   // An exception drops the working memory instead of giving it back, which is harmless.
   std::unique_ptr<Impl::Scratch> scratch = impl_->take_scratch();

@@ -71,7 +71,9 @@ struct Tokenizer::Impl {
   void index_tokens(const TokenizerParts& parts);
   void build_merges(const TokenizerParts& parts);
   void build_added(const TokenizerParts& parts);
-  int32_t id_or_throw(std::string_view token, std::string_view field) const;
+  /// Throws FormatError naming `field`, or `field[index]`, when there is no such token.
+  int32_t id_or_throw(std::string_view token, std::string_view field,
+                      std::optional<size_t> index) const;
 
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> pool_;
