@@ -1,0 +1,162 @@
+// The main job on models whose right verdict is known beforehand.
+
+#include "study/decide_study.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "checkpoint/load_tokenizer.h"
+#include "decide/verdict_json.h"
+#include "kvscale/error.h"
+#include "study/own_text.h"
+#include "tests/study/plants.h"
+
+namespace kv {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A study of a (planted) built-in model in a folder of its own.
+struct Study {
+  explicit Study(std::shared_ptr<const Model> planted, int64_t bucket = 256)
+      : model(std::move(planted)), tokenizer(load_tokenizer(model->checkpoint())) {
+    static int number = 0;
+    folder = fs::temp_directory_path() /
+             ("kvscale-study-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
+    fs::create_directories(folder);
+    options.decide = DecideOptions::quick();
+    options.decide.documents = 30;
+    options.decide.questions_per_document = 7;
+    options.decide.commands.repeat = "kvscale decide tiny";
+    options.buckets = {bucket};
+    options.tasks = {"kv_recall", "copy_span"};
+    options.form = Form::kCompact;
+  }
+  ~Study() { fs::remove_all(folder); }
+
+  Verdict run(Progress& progress) {
+    RecordLog log(folder / "records.jsonl");
+    Prompt own{"text", tokenizer.encode(own_text()), {}, Check::kContains};
+    own.tokens.resize(250);
+    CalibrationSource source;
+    source.model_sha256 = model->checkpoint().content_sha256();
+    DecideStudy study(model, tokenizer, {&own, 1}, source, options, folder, log, progress);
+    return study.run();
+  }
+  Verdict run() {
+    NoProgress silent;
+    return run(silent);
+  }
+
+  std::shared_ptr<const Model> model;
+  Tokenizer tokenizer;
+  StudyOptions options;
+  fs::path folder;
+};
+
+std::string trace_of(const Verdict& verdict) {
+  std::string out;
+  for (const TraceEntry& t : verdict.state_trace)
+    out += t.state + " " + t.arm + ": " + t.event + "\n";
+  return out;
+}
+
+std::vector<float> logits_of(const std::shared_ptr<const Model>& model) {
+  Engine engine(model);
+  engine.add_arm(ArmSpec{}, std::nullopt, 128);
+  Sequence sequence = engine.start(0);
+  const std::vector<int32_t> tokens =
+      load_tokenizer(model->checkpoint()).encode("kapidu: lemo\nrebi: ");
+  const Request request{&sequence, tokens, 0, nullptr};
+  std::vector<float> out;
+  engine.run({&request, 1}, [&](std::span<const LogitRow> rows) {
+    for (const LogitRow& row : rows) out.insert(out.end(), row.logits.begin(), row.logits.end());
+  });
+  return out;
+}
+
+TEST(PlantedModels, PowerOfTwoPlantsLeaveTheControlBitIdentical) {
+  Plant none, clipped, dispersed;
+  clipped.clip_keys(2);
+  dispersed.disperse_heads(2, 10, 6);
+  const std::vector<float> expected = logits_of(none.load());
+  EXPECT_EQ(logits_of(clipped.load()), expected);
+  EXPECT_EQ(logits_of(dispersed.load()), expected);
+}
+
+TEST(PlantedModels, BenignKeepsScaleOne) {
+  Plant plant;
+  Study study(plant.load());
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "KEEP_SCALE_ONE") << verdict.sentence << "\n"
+                                                     << trace_of(verdict);
+  EXPECT_EQ(verdict.layout, "fp8_scale1");
+  EXPECT_TRUE(verdict.tasks_from_generators);
+}
+
+TEST(PlantedModels, ClippingIsCalibratedPerTensor) {
+  Plant plant;
+  for (int layer = 0; layer < 6; ++layer) plant.clip_keys(layer);
+  Study study(plant.load());
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "CALIBRATE_PER_TENSOR") << verdict.sentence << "\n"
+                                                           << trace_of(verdict);
+  EXPECT_EQ(verdict.layout, "fp8_tensor");
+}
+
+TEST(PlantedModels, HeadDispersionGetsAScalePerHead) {
+  Plant plant;
+  for (int layer = 0; layer < 6; ++layer) plant.disperse_heads(layer, 10, 6);
+  Study study(plant.load());
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "STATIC_PER_HEAD") << verdict.sentence << "\n"
+                                                      << trace_of(verdict);
+  EXPECT_EQ(verdict.layout, "fp8_head");
+}
+
+TEST(PlantedModels, AnOffsetLayerIsKeptInBf16) {
+  Plant plant;
+  constexpr int kLayer = 3;
+  std::vector<float> offset(128);
+  for (size_t i = 0; i < offset.size(); ++i) offset[i] = (i % 2 == 0 ? 1.0f : -1.0f) * 24.0f;
+  Study study(plant.load()->with_key_offset(kLayer, offset));
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "SELECTIVE_BF16") << verdict.sentence << "\n"
+                                                     << trace_of(verdict);
+  EXPECT_EQ(verdict.bf16_layers, std::vector<int>{kLayer});
+  EXPECT_NE(verdict.launch.at("vllm").flags.find("--kv-cache-dtype-skip-layers 3"),
+            std::string::npos)
+      << verdict.launch.at("vllm").flags;
+}
+
+/// Asks to stop after so many records' worth of progress calls.
+struct StopAfter : NoProgress {
+  explicit StopAfter(int calls) : left(calls) {}
+  void check() override {
+    if (left-- <= 0) throw Interrupted("stopped");
+  }
+  int left;
+};
+
+TEST(Resume, AStoppedStudyGoesOnAndEndsInTheSameVerdict) {
+  Plant plant;
+  const auto model = plant.load();
+  Study whole(model), pieces(model);
+  const std::string expected = verdict_json(whole.run());
+  int stops = 0;
+  for (int calls = 3;; calls += 7) {
+    StopAfter progress(calls);
+    try {
+      EXPECT_EQ(verdict_json(pieces.run(progress)), expected);
+      break;
+    } catch (const Interrupted&) {
+      ++stops;
+    }
+  }
+  EXPECT_GT(stops, 2);
+}
+
+}  // namespace
+}  // namespace kv
