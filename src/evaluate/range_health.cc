@@ -162,7 +162,8 @@ void RangeMeter::on_attention(const AttentionTap& tap) {
 
 void RangeMeter::count_values(const AttentionTap& tap, const History& history, Layer& layer) const {
   const int64_t tasks = 2 * tap.num_kv_heads;
-#pragma omp parallel for schedule(dynamic)
+  // A few tokens are counted sooner than threads are woken.
+#pragma omp parallel for schedule(dynamic) if (tap.num_tokens > 16)
   for (int64_t task = 0; task < tasks; ++task) {
     const size_t side = index(task % 2);
     const int64_t head = task / 2;

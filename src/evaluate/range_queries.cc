@@ -189,7 +189,7 @@ HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int
       key_errors(layouts.size()),
       value_errors(layouts.size()) {
   const auto tasks = static_cast<int64_t>(2 * (layouts.size() + 1));
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (tokens > 64)
   for (int64_t task = 0; task < tasks; ++task) {
     const bool is_key = task % 2 == 0;
     const size_t l = index(task / 2);
@@ -224,7 +224,7 @@ void measure_group(const AttentionTap& tap, const HeadKeys& head,
   const auto rows = static_cast<int64_t>(positions.size());
   const int64_t blocks = (rows + kRowsPerTask - 1) / kRowsPerTask;
   // Late queries see the most keys: they start first, so that no thread is left with them.
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (group * blocks > 1 && head.tokens > 64)
   for (int64_t task = 0; task < group * blocks; ++task) {
     const int64_t q_head = first_q_head + task % group;
     const int64_t first = (blocks - 1 - task / group) * kRowsPerTask;
