@@ -48,9 +48,11 @@ mkdir -p "$out"
 step "kvscale scan $model"
 "$kvscale" scan "$model" --out "$out/scan"
 
-step "kvscale decide $model --margin quick --buckets 512,1024,2048"
+# 30 documents are the fewest that the interval with clusters is trusted for; 7 questions each make 210 a bucket.
+decide=(--margin quick --buckets 512,1024,2048 --documents 30 --questions 7)
+step "kvscale decide $model ${decide[*]}"
 status=0
-"$kvscale" decide "$model" --margin quick --buckets 512,1024,2048 --out "$out/decide" || status=$?
+"$kvscale" decide "$model" "${decide[@]}" --out "$out/decide" || status=$?
 case $status in
   0) meaning="an FP8 layout is accepted: deploy it as the verdict says" ;;
   10) meaning="inconclusive: the verdict says which evidence is missing and which command gets it" ;;
