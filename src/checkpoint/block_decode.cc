@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "numeric/bulk.h"
 #include "numeric/f16.h"
 
+// The outputs are declared __restrict: without it every store may change the bytes of the block
+// (they are of a type that may alias anything), and the loops stay scalar.
 namespace kv::block {
 namespace {
 
@@ -14,12 +17,6 @@ float f16_at(const uint8_t* bytes) {
   uint16_t half;
   std::memcpy(&half, bytes, sizeof(half));
   return f16::decode(half);
-}
-
-uint32_t u32_at(const uint8_t* bytes) {
-  uint32_t value;
-  std::memcpy(&value, bytes, sizeof(value));
-  return value;
 }
 
 // Sixteen-bit elements may lie at odd addresses in safetensors, so they pass through a buffer.
@@ -34,12 +31,28 @@ void decode_halves(const uint8_t* bytes, int64_t count, float* out) {
   }
 }
 
-// The fifth bits of a Q5 block: bit j belongs to value j of 32.
-float q5_low(uint8_t pair, uint32_t fifth_bits, int j) {
-  return static_cast<float>((pair & 15) | static_cast<int>(((fifth_bits >> j) & 1) << 4));
+// For each byte of eight fifth bits their places in eight values: 16 or 0 per byte.
+constexpr std::array<uint64_t, 256> make_fifth_bits() {
+  std::array<uint64_t, 256> table{};
+  for (size_t bits = 0; bits < table.size(); ++bits) {
+    for (size_t j = 0; j < 8; ++j) table[bits] |= uint64_t{(bits >> j) & 1} << (8 * j + 4);
+  }
+  return table;
 }
-float q5_high(uint8_t pair, uint32_t fifth_bits, int j) {
-  return static_cast<float>((pair >> 4) | static_cast<int>(((fifth_bits >> (j + 16)) & 1) << 4));
+constexpr std::array<uint64_t, 256> kFifthBits = make_fifth_bits();
+
+// The 32 values of five bits of a Q5 block, from its 4 bytes of fifth bits and 16 of pairs.
+std::array<uint8_t, 32> unpack_q5(const uint8_t* fifth_bits, const uint8_t* pairs) {
+  constexpr uint64_t kLowHalves = 0x0f0f0f0f0f0f0f0f;
+  std::array<uint64_t, 2> eight;  // bytes of two values each
+  std::memcpy(eight.data(), pairs, sizeof(eight));
+  const std::array<uint64_t, 4> q = {
+      (eight[0] & kLowHalves) | kFifthBits[fifth_bits[0]],
+      (eight[1] & kLowHalves) | kFifthBits[fifth_bits[1]],
+      (eight[0] >> 4 & kLowHalves) | kFifthBits[fifth_bits[2]],
+      (eight[1] >> 4 & kLowHalves) | kFifthBits[fifth_bits[3]],
+  };
+  return std::bit_cast<std::array<uint8_t, 32>>(q);
 }
 
 // Scales and minima of the eight sub-blocks of a K-quant, 6 bits each in 12 bytes.
@@ -77,7 +90,7 @@ void decode_bf16(const uint8_t* blocks, int64_t num_blocks, float* out) {
   decode_halves<bf16_decode>(blocks, num_blocks, out);
 }
 
-void decode_q4_0(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q4_0(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 18, out += 32) {
     const float d = f16_at(blocks);
     const uint8_t* qs = blocks + 2;
@@ -86,7 +99,7 @@ void decode_q4_0(const uint8_t* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-void decode_q4_1(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q4_1(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 20, out += 32) {
     const float d = f16_at(blocks);
     const float m = f16_at(blocks + 2);
@@ -96,28 +109,24 @@ void decode_q4_1(const uint8_t* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-void decode_q5_0(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q5_0(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 22, out += 32) {
     const float d = f16_at(blocks);
-    const uint32_t fifth_bits = u32_at(blocks + 2);
-    const uint8_t* qs = blocks + 6;
-    for (int j = 0; j < 16; ++j) out[j] = (q5_low(qs[j], fifth_bits, j) - 16.0f) * d;
-    for (int j = 0; j < 16; ++j) out[j + 16] = (q5_high(qs[j], fifth_bits, j) - 16.0f) * d;
+    const std::array<uint8_t, 32> q = unpack_q5(blocks + 2, blocks + 6);
+    for (size_t j = 0; j < 32; ++j) out[j] = static_cast<float>(q[j] - 16) * d;
   }
 }
 
-void decode_q5_1(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q5_1(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 24, out += 32) {
     const float d = f16_at(blocks);
     const float m = f16_at(blocks + 2);
-    const uint32_t fifth_bits = u32_at(blocks + 4);
-    const uint8_t* qs = blocks + 8;
-    for (int j = 0; j < 16; ++j) out[j] = q5_low(qs[j], fifth_bits, j) * d + m;
-    for (int j = 0; j < 16; ++j) out[j + 16] = q5_high(qs[j], fifth_bits, j) * d + m;
+    const std::array<uint8_t, 32> q = unpack_q5(blocks + 4, blocks + 8);
+    for (size_t j = 0; j < 32; ++j) out[j] = static_cast<float>(q[j]) * d + m;
   }
 }
 
-void decode_q8_0(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q8_0(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 34, out += 32) {
     const float d = f16_at(blocks);
     const uint8_t* qs = blocks + 2;
@@ -125,7 +134,7 @@ void decode_q8_0(const uint8_t* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-void decode_q4_k(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q4_k(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 144, out += 256) {
     const SubBlocks sub = unpack_sub_blocks(blocks);
     for (size_t j = 0; j < 8; ++j) {
@@ -141,7 +150,7 @@ void decode_q4_k(const uint8_t* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-void decode_q5_k(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q5_k(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 176, out += 256) {
     const SubBlocks sub = unpack_sub_blocks(blocks);
     const uint8_t* qh = blocks + 16;
@@ -158,7 +167,7 @@ void decode_q5_k(const uint8_t* blocks, int64_t num_blocks, float* out) {
   }
 }
 
-void decode_q6_k(const uint8_t* blocks, int64_t num_blocks, float* out) {
+void decode_q6_k(const uint8_t* __restrict blocks, int64_t num_blocks, float* __restrict out) {
   for (int64_t b = 0; b < num_blocks; ++b, blocks += 210, out += 256) {
     const float d = f16_at(blocks + 208);
     for (int part = 0; part < 8; ++part) {  // 32 values each: four of either half of the block
