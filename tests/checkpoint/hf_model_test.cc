@@ -56,7 +56,7 @@ class HfModelTest : public testing::Test {
   fixtures::ScratchFolder folder_;
 };
 
-// cases.md's number of the rule is in the name of the tests below that stand for one.
+// Tests named CaseN stand for that case of docs/cases.md.
 TEST_F(HfModelTest, Case8ShardsInAnyOrderAndScalesBesideWeights) {
   SafetensorsWriter with_scales = fixtures::hf_weights(model_);
   with_scales.tensors.push_back({"model.layers.0.self_attn.k_proj.k_scale", "F32", {1}, "abcd"});
