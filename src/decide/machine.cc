@@ -110,7 +110,7 @@ void Machine::explain(const Comparison& comparison) {
                            : table.is_material ? "Q_MATERIAL"
                            : table.is_shift()  ? "Q_SHIFT"
                                                : "Q_OPEN";
-  const double alpha = options_.alpha_accept;
+  const double alpha = table.alpha;
   const auto add = [&](const std::string& id, const std::string& row) {
     verdict_.reasons.push_back(
         {rule, id,

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "decide/evidence.h"
 #include "decide/sample_plan.h"
 #include "kvscale/error.h"
 #include "stats/distributions.h"
@@ -37,10 +38,17 @@ std::string limits_note(const DecideOptions& options, const BucketRow& row) {
   return "";
 }
 
+/// "E1/fp8_scale1", or with the reference when that is not the control.
+std::string table_id(const ComparisonNames& names) {
+  const bool against_control = names.reference == kControlArm;
+  return fmt::format("{}/{}{}{}", names.block, names.arm, against_control ? "" : "-",
+                     against_control ? "" : names.reference);
+}
+
 BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
                      const PairedBucket& pairs, const PairedSummary& summary, double alpha) {
   BucketRow row;
-  row.id = fmt::format("{}/{}/{}", names.block, names.arm, pairs.bucket);
+  row.id = fmt::format("{}/{}", table_id(names), pairs.bucket);
   row.bucket = pairs.bucket;
   row.n = pairs.n();
   row.documents = pairs.documents;
@@ -177,12 +185,18 @@ bool is_weak(const BucketRow& row, double alpha) {
          row.verdict == BucketVerdict::kLossUnsized || row.p_loss_holm <= alpha;
 }
 
-bool contains(const std::vector<std::string>& list, const std::string& bucket) {
-  return std::ranges::find(list, bucket) != list.end();
+/// Q_PASS and Q_MATERIAL of the method's 6.3.
+void judge(ArmTable& table) {
+  const auto passes = [](const auto& row) { return is_non_inferior(row.verdict); };
+  table.is_pass =
+      std::ranges::all_of(table.buckets, passes) && passes(table.overall) && passes(table.validity);
+  table.is_material = std::ranges::any_of(table.buckets, [](const BucketRow& row) {
+    return row.verdict == BucketVerdict::kMaterialLoss;
+  });
 }
 
-std::string points(const Interval& interval) {
-  return fmt::format("[{:.2f}, {:.2f}]", 100 * interval.lo, 100 * interval.hi);
+bool contains(const std::vector<std::string>& list, const std::string& bucket) {
+  return std::ranges::find(list, bucket) != list.end();
 }
 
 }  // namespace
@@ -190,35 +204,29 @@ std::string points(const Interval& interval) {
 Comparison compare(const DecideOptions& options, const ComparisonNames& names,
                    const std::vector<PairedBucket>& buckets, double alpha, double aa_flips) {
   Comparison out;
-  out.table.block = names.block;
-  out.table.arm = names.arm;
-  out.table.reference = names.reference;
+  ArmTable& table = out.table;
+  table.block = names.block;
+  table.arm = names.arm;
+  table.reference = names.reference;
+  table.alpha = alpha;
   std::vector<PairedSummary> validity;
   std::vector<double> shares;
-  const SamplePlan plan{
-      alpha, power_per_bucket(options.plan_power, static_cast<int>(buckets.size())), aa_flips};
+  const double power = power_per_bucket(options.plan_power, static_cast<int>(buckets.size()));
+  const SamplePlan plan{alpha, power, aa_flips};
   for (const PairedBucket& bucket : buckets) {
-    const PairedSummary summary = summarize_scores(bucket);
-    BucketRow row = bucket_row(options, names, bucket, summary, alpha);
-    row.n_required = plan.questions(summary, options.margin.bucket);
-    out.table.buckets.push_back(std::move(row));
-    out.scores.push_back(summary);
+    out.scores.push_back(summarize_scores(bucket));
+    table.buckets.push_back(bucket_row(options, names, bucket, out.scores.back(), alpha));
+    table.buckets.back().n_required = plan.questions(out.scores.back(), options.margin.bucket);
     validity.push_back(summarize_validity(bucket));
     shares.push_back(traffic_share(options, bucket.bucket));
   }
-  const std::string id = fmt::format("{}/{}", names.block, names.arm);
-  ArmTable& table = out.table;
+  const std::string id = table_id(names);
   table.overall = overall_row(id + "/overall", out.scores, shares, options.margin.overall, alpha);
   table.overall.n_required = plan.questions_pooled(out.scores, options.margin.overall);
   table.validity = overall_row(id + "/validity", validity, shares, options.margin.validity, alpha);
   table.validity.n_required = plan.questions_pooled(validity, options.margin.validity);
   test_for_shift(out, options.alpha_shift);
-  const auto passes = [](const auto& row) { return is_non_inferior(row.verdict); };
-  table.is_pass =
-      std::ranges::all_of(table.buckets, passes) && passes(table.overall) && passes(table.validity);
-  table.is_material = std::ranges::any_of(table.buckets, [](const BucketRow& row) {
-    return row.verdict == BucketVerdict::kMaterialLoss;
-  });
+  judge(table);
   return out;
 }
 
@@ -271,24 +279,6 @@ double questions_required(const ArmTable& table) {
   double n = std::max(table.overall.n_required, table.validity.n_required);
   for (const BucketRow& row : table.buckets) n = std::max(n, row.n_required);
   return std::ceil(n);
-}
-
-std::string describe(const BucketRow& row, double margin, double alpha) {
-  return fmt::format(
-      "bucket {}: {:+.2f} points {} at {:.4g} %, {} questions on {} documents, {} lost, {} gained: "
-      "{} at a margin of {:.4g} points{}{}",
-      row.bucket, 100 * row.diff, points(row.interval), 100 * (1 - 2 * alpha), row.n, row.documents,
-      row.losses, row.gains, name(row.verdict), 100 * margin, row.note.empty() ? "" : "; ",
-      row.note);
-}
-
-std::string describe(const OverallRow& row, std::string_view what, double alpha) {
-  return fmt::format(
-      "{}: {:+.2f} points {} at {:.4g} %, {} questions on {} documents, {} lost, {} gained: {} at "
-      "a "
-      "margin of {:.4g} points",
-      what, 100 * row.diff, points(row.interval), 100 * (1 - 2 * alpha), row.n, row.documents,
-      row.losses, row.gains, name(row.verdict), 100 * row.margin);
 }
 
 }  // namespace kv

@@ -39,8 +39,9 @@ std::optional<Step> Machine::need_calibration(const std::string& state) {
     }
   }
   const double needed = needed_length(examples_.of("AA", std::string(kControlArm)));
-  const bool is_long_enough =
-      static_cast<double>(record.max_tokens) >= needed * thresholds::kCalibrationLengthSlack;
+  const double least =
+      needed * thresholds::kCalibrationLengthSlack - thresholds::kCalibrationQuestionTokens;
+  const bool is_long_enough = static_cast<double>(record.max_tokens) >= least;
   if (record.examples > 0 && is_long_enough) return std::nullopt;
   const std::string what = fmt::format(
       "LENGTH_EXTRAPOLATION: the longest of {} calibration examples has {} tokens, the "

@@ -43,6 +43,26 @@ Repeat test_repeat(const std::vector<PairedSummary>& buckets) {
   return out;
 }
 
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+ControlRow control_row(const DecideOptions& options, const PairedBucket& pair) {
+  ControlRow row;
+  row.id = fmt::format("AA/{}/{}", kControlArm, pair.bucket);
+  row.bucket = pair.bucket;
+  row.n = pair.n();
+  row.documents = pair.documents;
+  for (size_t i = 0; i < pair.reference.size(); ++i) {
+    row.flips += pair.reference[i] != pair.candidate[i];
+  }
+  row.mean = mean_of(pair.reference);
+  row.chance = mean_of(pair.chance);
+  row.se = clustered_error(pair.reference, pair.document).cr1;
+  row.is_kept = row.mean > row.chance + options.insensitive_se * row.se;
+  return row;
+}
+
 }  // namespace
 
 std::optional<Step> Machine::preflight() {
@@ -160,6 +180,7 @@ std::optional<Step> Machine::judge_repeat(const std::vector<PairedBucket>& pairs
   verdict_.aa_kld = positions > 0 ? kld / static_cast<double>(positions) : 0;
   const Repeat repeat = test_repeat(summaries);
   verdict_.aa_flips = repeat.flips;
+  verdict_.aa_p = repeat.p;
   verdict_.reasons.push_back(
       {"AA", "AA/bf16#2",
        fmt::format("the control under another batch plan: {:.2f} % of {} answers flip (at most "
@@ -176,21 +197,19 @@ std::optional<Step> Machine::judge_repeat(const std::vector<PairedBucket>& pairs
 std::optional<Step> Machine::drop_insensitive(const std::vector<PairedBucket>& pairs) {
   std::vector<std::string> kept;
   for (const PairedBucket& pair : pairs) {
-    const double n = static_cast<double>(pair.n());
-    const double mean = std::accumulate(pair.reference.begin(), pair.reference.end(), 0.0) / n;
-    const double chance = std::accumulate(pair.chance.begin(), pair.chance.end(), 0.0) / n;
-    const double se = clustered_error(pair.reference, pair.document).cr1;
-    if (mean > chance + options_.insensitive_se * se) {
-      kept.push_back(pair.bucket);
+    const ControlRow row = control_row(options_, pair);
+    verdict_.control.push_back(row);
+    if (row.is_kept) {
+      kept.push_back(row.bucket);
       continue;
     }
     const std::string notice = fmt::format(
         "bucket {} is dropped: the control scores {:.1f} % (se {:.1f}, {} questions on {} "
         "documents), no better than guessing ({:.1f} %), and cannot show a loss",
-        pair.bucket, 100 * mean, 100 * se, pair.n(), pair.documents, 100 * chance);
+        row.bucket, 100 * row.mean, 100 * row.se, row.n, row.documents, 100 * row.chance);
     verdict_.notices.push_back(notice);
-    verdict_.dropped_buckets.push_back(pair.bucket);
-    verdict_.reasons.push_back({"INSENSITIVE", fmt::format("AA/bf16/{}", pair.bucket), notice});
+    verdict_.dropped_buckets.push_back(row.bucket);
+    verdict_.reasons.push_back({"INSENSITIVE", row.id, notice});
   }
   buckets_ = kept;
   if (!kept.empty()) {

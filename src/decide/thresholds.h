@@ -68,10 +68,13 @@ inline constexpr double kHeadGapDb = 1;
 // Values beyond the calibrated range at evaluation: drift that only online scales follow. (6.4)
 inline constexpr double kTokenClipFrac = 1e-4;
 
-// Calibration must reach the evaluation's 95th length percentile; generated documents end up to
-// 1 % below their target on both sides and calibration does not store the answer. (Method 8.2)
+// Calibration must reach the evaluation's 95th length percentile. (Method 8.2) Generated documents
+// end up to 1 % below their target on both sides, and calibration sees the context that a
+// document's questions share, not the question: at most 64 tokens, over which a largest magnitude
+// cannot grow.
 inline constexpr double kCalibrationLengthQuantile = 0.95;
 inline constexpr double kCalibrationLengthSlack = 0.98;
+inline constexpr double kCalibrationQuestionTokens = 64;
 
 // Power that the sample size printed with an INCONCLUSIVE verdict gives to all buckets jointly.
 // (Method 4.11)

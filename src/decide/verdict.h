@@ -30,7 +30,9 @@ inline bool is_accepting(Outcome outcome) { return outcome < Outcome::kRejectFp8
 
 /// One bucket of a paired comparison: arm minus reference, a loss is negative.
 struct BucketRow {
-  std::string id;  // "E1/fp8_scale1/512": what a reason names as its record
+  // "E1/fp8_scale1/512", against another than the control "E2/fp8_tensor-fp8_scale1/512": what a
+  // reason names as its record.
+  std::string id;
   std::string bucket;
   int64_t n = 0, documents = 0, max_questions = 0;
   double mean_prompt_tokens = 0;
@@ -61,6 +63,7 @@ struct OverallRow {
 /// One arm against one reference on one block.
 struct ArmTable {
   std::string block, arm, reference;
+  double alpha = 0.025;  // one-sided level of the intervals
   std::vector<BucketRow> buckets;
   OverallRow overall, validity;
   double p_sign = 1, p_sign_holm = 1, p_trend = 1, p_trend_holm = 1, p_heterogeneity = 1;
@@ -81,6 +84,15 @@ struct TraceEntry {
   std::string state;  // "SCREEN"
   std::string block, arm;
   std::string event;  // "Q_PASS -> SYSTEMS"
+};
+
+/// The control on block AA, where it is run twice: is the bucket fit to show a loss?
+struct ControlRow {
+  std::string id;  // "AA/bf16/512"
+  std::string bucket;
+  int64_t n = 0, documents = 0, flips = 0;
+  double mean = 0, se = 0, chance = 0;
+  bool is_kept = true;
 };
 
 /// KLD over E2 of a base that keeps a prefix of layers in BF16.
@@ -110,7 +122,8 @@ struct Verdict {
   bool tasks_from_generators = false;
   double n_required = 0;  // questions per bucket; INCONCLUSIVE only
   double capacity_gain = 0;
-  double aa_flips = 0, aa_kld = 0;
+  double aa_flips = 0, aa_p = 1, aa_kld = 0;
+  std::vector<ControlRow> control;
   std::string sentence;  // the verdict in one sentence
   std::vector<Reason> reasons;
   std::vector<std::string> notices;

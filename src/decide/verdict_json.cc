@@ -44,6 +44,7 @@ Json thresholds_used(const DecideOptions& options) {
           {"heterogeneity_p", thresholds::kHeterogeneityP},
           {"calibration_length_quantile", thresholds::kCalibrationLengthQuantile},
           {"calibration_length_slack", thresholds::kCalibrationLengthSlack},
+          {"calibration_question_tokens", thresholds::kCalibrationQuestionTokens},
           {"plan_confidence", thresholds::kPlanConfidence},
           {"plan_power", options.plan_power}};
 }
@@ -98,6 +99,7 @@ Json table(const ArmTable& one) {
   return {{"block", one.block},
           {"arm", one.arm},
           {"reference", one.reference},
+          {"alpha", one.alpha},
           {"is_pass", one.is_pass},
           {"is_material", one.is_material},
           {"shift", name(one.shift)},
@@ -109,6 +111,13 @@ Json table(const ArmTable& one) {
           {"p_trend_holm", number(one.p_trend_holm)},
           {"p_heterogeneity", number(one.p_heterogeneity)},
           {"buckets", rows}};
+}
+
+Json control(const ControlRow& row) {
+  return {
+      {"record", row.id},           {"bucket", row.bucket},         {"n", row.n},
+      {"documents", row.documents}, {"flips", row.flips},           {"mean_ctrl", number(row.mean)},
+      {"se_cr1", number(row.se)},   {"chance", number(row.chance)}, {"is_kept", row.is_kept}};
 }
 
 template <class List, class Write>
@@ -153,7 +162,11 @@ std::string verdict_json(const Verdict& verdict) {
   out["state_trace"] = list(verdict.state_trace, [](const TraceEntry& one) -> Json {
     return {{"state", one.state}, {"block", one.block}, {"arm", one.arm}, {"event", one.event}};
   });
-  out["aa"] = {{"flips", number(verdict.aa_flips)}, {"kld", number(verdict.aa_kld)}};
+  out["aa"] = {{"record", "AA/bf16#2"},
+               {"flips", number(verdict.aa_flips)},
+               {"p_two_sided", number(verdict.aa_p)},
+               {"kld", number(verdict.aa_kld)},
+               {"buckets", list(verdict.control, control)}};
   out["tables"] = list(verdict.tables, table);
   out["ablation"] = list(verdict.ablation, [](const AblationPoint& one) -> Json {
     return {{"arm", one.arm},

@@ -319,7 +319,8 @@ TEST(Decide, ACalibrationThatIsTooShortIsRefused) {
   world.calibrated_tokens = 1024;
   const Verdict verdict = SimulatedStudy(world).run(quick());
   EXPECT_EQ(verdict.sub_reason, "CALIBRATION_SET");
-  world.calibrated_tokens = 2040;  // generated documents may end a little below their target
+  // Generated documents may end a little below their target, and the question is not calibrated on.
+  world.calibrated_tokens = 1944;  // 2048 * 0.98 - 64 = 1943.04
   EXPECT_EQ(SimulatedStudy(world).run(quick()).layout, "fp8_tensor");
 }
 
@@ -441,7 +442,7 @@ TEST(DecideProperties, NoAcceptWithoutAPassOnABlockThatDidNotSelect) {
   // The sweep must visit all three ends, or it shows nothing.
   EXPECT_GE(accepted, 15);
   EXPECT_GE(rejected, 5);
-  EXPECT_GE(open, 5);
+  EXPECT_GE(open, 3);
 }
 
 // Property (d).

@@ -43,15 +43,16 @@ TEST(VerdictJson, HasTheDocumentedKeys) {
 TEST(VerdictJson, EveryReasonPointsAtSomethingThatExists) {
   SimulatedStudy study(test::offset_world(2));
   const Json json = Json::parse(verdict_json(study.run(DecideOptions::quick())));
-  std::set<std::string> ids = {"AA/bf16#2"};
+  std::set<std::string> ids = {json.at("aa").at("record")};
+  for (const Json& row : json.at("aa").at("buckets")) ids.insert(row.at("record"));
   const Records& records = study.records();
   for (const auto& r : records.ranges) ids.insert(r.record_id);
   for (const auto& r : records.arms) ids.insert(r.record_id);
   for (const auto& r : records.capacities) ids.insert(r.record_id);
   for (const Json& table : json.at("tables")) {
-    ids.insert(table.at("overall").at("record"));
-    ids.insert(table.at("validity").at("record"));
-    for (const Json& row : table.at("buckets")) ids.insert(row.at("record"));
+    EXPECT_TRUE(ids.insert(table.at("overall").at("record")).second) << "an id names one row";
+    EXPECT_TRUE(ids.insert(table.at("validity").at("record")).second);
+    for (const Json& row : table.at("buckets")) EXPECT_TRUE(ids.insert(row.at("record")).second);
   }
   for (const Json& reason : json.at("reasons")) {
     EXPECT_TRUE(ids.contains(reason.at("record"))) << reason;
