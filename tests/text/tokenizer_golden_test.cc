@@ -37,6 +37,16 @@ TEST_P(TokenizerGolden, DecodedTextIsThatOfThePeer) {
   }
 }
 
+TEST_P(TokenizerGolden, DecodeUndoesEncode) {
+  // "gaps" loses bytes that its vocabulary lacks, as the peer does; tokens that strip lose spaces.
+  if (GetParam() == "gaps" || GetParam() == "qwen2") GTEST_SKIP() << "lossy by its own file";
+  for (const std::string& text : golden_strings()) {
+    if (well_formed_prefix(text) != text.size()) continue;
+    EXPECT_EQ(tokenizer_.decode(tokenizer_.encode(text, /*add_special=*/false)), text)
+        << escaped(text);
+  }
+}
+
 TEST_P(TokenizerGolden, SecondCallGivesTheSame) {  // words come from the cache now
   for (const std::string& text : golden_strings()) {
     const Ids first = tokenizer_.encode(text);
@@ -51,20 +61,6 @@ INSTANTIATE_TEST_SUITE_P(Families, TokenizerGolden,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
-
-// Not "gaps", whose vocabulary lacks bytes, nor "qwen2", whose tokens take spaces along: lossy
-// files.
-TEST(TokenizerFamilies, DecodeUndoesEncode) {
-  for (const std::string name : {"gpt-2", "smollm", "llama-bpe"}) {
-    const std::string file = "tokenizer-" + name + ".json";
-    const Tokenizer tokenizer = Tokenizer::from_tokenizer_json(read_golden(file), file);
-    for (const std::string& text : golden_strings()) {
-      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text, /*add_special=*/false)),
-                replace_ill_formed(text))
-          << name << " " << escaped(text);
-    }
-  }
-}
 
 TEST(TokenizerVariants, OtherPreTokenizersCutAsThePeerDoes) {
   const auto& strings = golden_strings();
