@@ -33,26 +33,36 @@ constexpr int64_t kTile = kKeysPerTile;
 // C = A B on registers: kRows x kVecs accumulators, one broadcast of A and kVecs loads of B per
 // step of k.
 
+// GCC leaves these loops rolled at -O2, and the accumulators in memory with them.
+#define KV_UNROLL _Pragma("GCC unroll 8")
+
 template <int kRows, int kVecs>
 HWY_INLINE void GemmBlock(int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
                           float* c, int64_t ldc, bool accumulate) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   hn::Vec<DF> sum[kRows][kVecs];
+  KV_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KV_UNROLL
     for (int v = 0; v < kVecs; ++v) {
       sum[r][v] = accumulate ? hn::LoadU(d, c + r * ldc + v * lanes) : hn::Zero(d);
     }
   }
   for (int64_t i = 0; i < k; ++i) {
     hn::Vec<DF> row_of_b[kVecs];
+    KV_UNROLL
     for (int v = 0; v < kVecs; ++v) row_of_b[v] = hn::LoadU(d, b + i * ldb + v * lanes);
+    KV_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const auto x = hn::Set(d, a[r * lda + i]);
+      KV_UNROLL
       for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(x, row_of_b[v], sum[r][v]);
     }
   }
+  KV_UNROLL
   for (int r = 0; r < kRows; ++r) {
+    KV_UNROLL
     for (int v = 0; v < kVecs; ++v) hn::StoreU(sum[r][v], d, c + r * ldc + v * lanes);
   }
 }
