@@ -1,0 +1,173 @@
+// The program as a person runs it: in an empty folder, output and exit code.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+struct Result {
+  int code = -1;
+  std::string out, err;
+};
+
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "kvscale-cli-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Result run(const std::string& arguments) const {
+    const std::string command =
+        "cd " + folder_.string() + " && '" KVSCALE "' " + arguments + " >out 2>err </dev/null";
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read("out"), read("err")};
+  }
+  std::string read(const std::string& name) const {
+    std::ifstream file(folder_ / name);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+
+  fs::path folder_;
+};
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_F(Cli, BareNameListsTheCommands) {
+  const Result r = run("");
+  EXPECT_EQ(r.code, 0);
+  for (const char* command : {"plan", "scan", "calibrate", "eval", "decide", "bench"})
+    EXPECT_TRUE(has(r.out, command));
+}
+
+TEST_F(Cli, HelpOfEveryCommandAnswers) {
+  for (const std::string command : {"plan", "scan", "calibrate", "eval", "decide", "bench"}) {
+    EXPECT_EQ(run(command + " --help").code, 0) << command;
+  }
+}
+
+TEST_F(Cli, PlanOfEightyLayersAtFullContext) {
+  const Result r = run("plan --layers 80 --kv-heads 8 --head-dim 128 --context 131072");
+  EXPECT_EQ(r.code, 0) << r.err;
+  for (const char* number :
+       {"640 B", "5,120 B", "20 GiB", "640 MiB", "20.625 GiB", "40 GiB", "3.125 %"}) {
+    EXPECT_TRUE(has(r.out, number)) << number << "\n" << r.out;
+  }
+  EXPECT_TRUE(has(run("plan --layers 1 --kv-heads 1 --head-dim 64 --context 16").out, "6.25 %"));
+  EXPECT_TRUE(has(run("plan --layers 1 --kv-heads 1 --head-dim 256 --context 16").out, "1.5625 %"));
+}
+
+TEST_F(Cli, PlanJsonHasExactIntegers) {
+  const Result r = run("plan --layers 80 --kv-heads 8 --head-dim 128 --context 131072 --json");
+  const Json json = Json::parse(r.out);
+  const int64_t gib = int64_t{1} << 30;
+  for (const Json& layout : json.at("layouts")) {
+    const std::string name = layout.at("name");
+    if (name == "bf16") {
+      EXPECT_EQ(layout.at("total_bytes"), 40 * gib);
+    } else if (name == "fp8_head") {
+      EXPECT_EQ(layout.at("static_scale_bytes"), 5120);
+    } else if (name == "fp8_token_head") {
+      EXPECT_EQ(layout.at("scale_bytes"), int64_t{640} << 20);
+    }
+    EXPECT_TRUE(layout.contains("tokens_that_fit") && layout.contains("bytes_per_token")) << name;
+  }
+}
+
+TEST_F(Cli, PlanOfTheBuiltInModel) {
+  const Result r = run("plan tiny --json");
+  EXPECT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(Json::parse(r.out).at("layouts").at(0).at("bytes_per_token"), 6 * 2 * 2 * 64 * 2);
+}
+
+TEST_F(Cli, WrongUsageIsOneErrorAndExitCode1) {
+  EXPECT_EQ(run("scna tiny").code, 1);
+  EXPECT_EQ(run("scan").code, 1);
+  const Result missing = run("scan absent.gguf");
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_TRUE(has(missing.err, "absent.gguf")) << missing.err;
+  const Result arm = run("eval tiny --arms fp8_tenser");
+  EXPECT_EQ(arm.code, 1);
+  EXPECT_TRUE(has(arm.err, "did you mean fp8_tensor?")) << arm.err;
+  const Result backend = run("scan tiny --backend avx9");
+  EXPECT_EQ(backend.code, 1);
+  EXPECT_TRUE(has(backend.err, "avx9")) << backend.err;
+}
+
+TEST_F(Cli, ScanWritesItsFilesResumesAndRefusesAnotherRunsFolder) {
+  write(
+      "p.jsonl",
+      R"({"id": "a", "prompt": "Passage kelu: mato rebi dafo\nrunning text, and so on for a while.\n"})"
+      "\n");
+  const Result first = run("scan tiny --prompts p.jsonl --out run --json");
+  ASSERT_EQ(first.code, 0) << first.err;
+  const Json json = Json::parse(first.out);
+  EXPECT_EQ(json.at("layers").size(), 6u * 3 * 4);
+  EXPECT_GE(json.at("arms").size(), 5u);
+  EXPECT_TRUE(fs::exists(folder_ / "run/report.html"));
+  EXPECT_TRUE(fs::exists(folder_ / "run/scales.json"));
+  const std::string records = read("run/records.jsonl");
+  const Result again = run("scan tiny --prompts p.jsonl --out run --json");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(read("run/records.jsonl"), records);
+  EXPECT_EQ(Json::parse(again.out).at("arms"), json.at("arms"));
+  const Result other = run("scan tiny --prompts p.jsonl --out run --stride 8");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(has(other.err, "configuration")) << other.err;
+}
+
+TEST_F(Cli, CalibrateThenEvalWithTheFile) {
+  write(
+      "p.jsonl",
+      R"({"id": "a", "prompt": "Passage kelu: mato rebi dafo\nrunning text, and so on for a while.\n"})"
+      "\n");
+  ASSERT_EQ(run("calibrate tiny --prompts p.jsonl --out c").code, 0);
+  const Result r =
+      run("eval tiny --prompts p.jsonl --arms fp8_head/scales=c/scales.json --out e --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json arms = Json::parse(r.out).at("arms");
+  ASSERT_EQ(arms.size(), 2u);
+  EXPECT_EQ(arms.at(0).at("kld"), 0);
+  EXPECT_GT(arms.at(1).at("kld"), 0);
+  EXPECT_LT(arms.at(1).at("kld"), 0.5);
+  std::string scales = read("c/scales.json");
+  scales.replace(scales.find("\"amax\""), 6, "\"amox\"");
+  write("bad.json", scales);
+  const Result bad = run("eval tiny --prompts p.jsonl --arms fp8_head/scales=bad.json --out e2");
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_TRUE(has(bad.err, "bad.json: amax")) << bad.err;
+}
+
+TEST_F(Cli, CalibrateRefusesToGuessPrompts) {
+  const Result r = run("calibrate tiny");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(has(r.err, "--prompts")) << r.err;
+}
+
+TEST_F(Cli, PromptFilesErrorsNameFileAndLine) {
+  write("p.jsonl", "{\"id\": \"a\", \"prompt\": \"x y z\"}\n{\"id\": \"b\", \"promt\": \"x\"}\n");
+  const Result r = run("scan tiny --prompts p.jsonl");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(has(r.err, "p.jsonl") && has(r.err, "promt") && has(r.err, "prompt")) << r.err;
+}
+
+}  // namespace
