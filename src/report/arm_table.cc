@@ -65,7 +65,7 @@ std::string arm_text(const std::vector<ArmRow>& arms, const TextStyle& style) {
   const std::vector<TextColumn> columns = {
       {"arm", false, true}, {"BF16 layers", false, true},
       {"tokens"},           {"NLL"},
-      {"to BF16"},          {style.unicode ? "KLD ± se" : "KLD +- se"},
+      {"to BF16"},          {style.unicode ? "KLD ± se" : "KLD +- se", true, true},
       {"same top"},         {"capacity"}};
   std::vector<std::vector<TextCell>> rows;
   for (const ArmRow& arm : arms) {

@@ -124,7 +124,7 @@ std::string format_bytes(int64_t bytes) {
     return fmt::format("{} + {} B", in_units(bytes - rest, *unit), grouped(rest));
   }
   const double units = static_cast<double>(bytes) / static_cast<double>(unit->bytes);
-  return fmt::format("~{} {} ({} B)", trim_zeros(fixed(units, 3)), unit->name, grouped(bytes));
+  return fmt::format("~{} {} ({} B)", significant(units, 4), unit->name, grouped(bytes));
 }
 
 std::string format_percent(int64_t part, int64_t whole) {

@@ -37,7 +37,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; ma
 dt { color: var(--dim); } dd { margin: 0; }
 @media (max-width: 30rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .4rem; } }
 figure { margin: 1rem 0; }
-.chart { display: block; width: 100%; max-width: 32rem; height: auto;
+.chart { display: block; width: 100%; max-width: 32rem; height: auto; overflow: visible;
   font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
 .chart text { fill: var(--fg); font-size: 10px; }
 .chart .tick, .chart .axis-label, .chart .ref, .chart .head, .chart .cell { text-anchor: middle; }

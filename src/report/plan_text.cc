@@ -125,7 +125,7 @@ std::string table_of(const std::vector<PlanRow>& rows, const TextStyle& style) {
                                            {"total", true, true},
                                            {"B a token"},
                                            {"capacity"},
-                                           {"tokens that fit"}};
+                                           {"fitting"}};
   std::vector<std::vector<TextCell>> cells;
   for (const PlanRow& row : rows) {
     const double gain = static_cast<double>(rows[0].bytes.total_bytes()) /

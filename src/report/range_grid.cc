@@ -112,6 +112,7 @@ RangeGrid make_range_grid(std::span<const RangeRecord> records) {
 }
 
 void Extent::add(double value) {
+  if (!is_empty && std::isnan(high)) return;
   low = is_empty ? value : std::min(low, value);
   // Written so that a NaN, which compares false with everything, stays visible as the upper end.
   high = is_empty || !(value <= high) ? value : high;

@@ -53,7 +53,8 @@ TextCell summary_cell(const std::vector<const RangeRow*>& rows, size_t layout,
 
 std::string heat_map(const RangeGrid& grid, const TextStyle& style) {
   std::vector<TextColumn> columns = {{"layer", false, true}, {"", false}};
-  for (const std::string& layout : grid.layouts) columns.push_back({layout_label(layout), false});
+  for (const std::string& layout : grid.layouts)
+    columns.push_back({layout_label(layout), false, true});
   std::vector<std::vector<TextCell>> rows;
   std::vector<const RangeRow*> healthy;
   std::vector<int64_t> healthy_layers;

@@ -116,6 +116,7 @@ std::set<std::string> shown_records(const VerdictReport& report) {
   for (const ArmTable& table : report.verdict.tables) {
     for (const ComparisonRow& row : rows_of(table, report.verdict.options)) shown.insert(row.id);
   }
+  for (const ControlRow& row : report.verdict.control) shown.insert(row.id);
   for (const RangeRecord& record : report.records.ranges) shown.insert(record.record_id);
   if (has_control(report.records.arms)) {
     for (const ArmRecord& record : report.records.arms) shown.insert(record.record_id);
@@ -146,6 +147,7 @@ std::string verdict_page(const VerdictReport& report) {
     add_reasons(html, verdict);
     add_list(html, "notices", "Notices", verdict.notices);
     add_comparison_section(html, verdict);
+    add_control_section(html, verdict);
     add_ablation_section(html, verdict, !has_control(records.arms));
     if (!records.ranges.empty()) add_range_section(html, make_range_grid(records.ranges));
     if (has_control(records.arms)) {

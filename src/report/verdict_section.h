@@ -6,6 +6,9 @@
 
 namespace kv {
 
+/// The control run twice, one row a bucket.
+void add_control_section(Markup& html, const Verdict& verdict);
+
 /// For every comparison its sentence, a chart of paired differences with margin lines, and its
 /// table, one row a bucket.
 void add_comparison_section(Markup& html, const Verdict& verdict);
