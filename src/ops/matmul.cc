@@ -3,7 +3,13 @@
 #include <fmt/core.h>
 #include <dnnl.hpp>
 
+#include <omp.h>
+
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -41,9 +47,10 @@ memory::data_type operand_type() {
   return has_bf16_matmul() ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
-// The rows that the packed format is chosen for: a middle size; the format serves every other
-// number of rows.
-constexpr int64_t kRowsToPackFor = 256;
+// Row counts that primitives are made for. The last one is the canonical one: the packed format is
+// chosen for it, longer products are cut into pieces of it, and the others must give its bits.
+constexpr std::array<int64_t, 12> kRowCounts = {1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256};
+constexpr int64_t kCanonicalRows = kRowCounts.back();
 
 dnnl::matmul::primitive_desc describe(int64_t rows, int64_t in, int64_t out,
                                       const memory::desc& weights) {
@@ -57,8 +64,65 @@ dnnl::matmul::primitive_desc describe(int64_t rows, int64_t in, int64_t out,
 struct PackedMatrix::State {
   int64_t in = 0, out = 0;
   memory packed;
+  std::vector<int64_t> row_counts;  // ascending, ends with the canonical one
   mutable std::unordered_map<int64_t, dnnl::matmul> by_rows;
+
+  /// x [rows, in] in operand_type(), y [rows, out]; rows is one of kRowCounts.
+  void run(int64_t rows, const void* x, float* y) const {
+    auto found = by_rows.find(rows);
+    if (found == by_rows.end()) {
+      const auto desc = describe(rows, in, out, packed.get_desc());
+      found = by_rows.emplace(rows, dnnl::matmul(desc)).first;
+    }
+    memory mx({{rows, in}, operand_type(), memory::format_tag::ab}, cpu_engine(),
+              const_cast<void*>(x));
+    memory my({{rows, out}, memory::data_type::f32, memory::format_tag::ab}, cpu_engine(), y);
+    found->second.execute(cpu_stream(),
+                          {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, packed}, {DNNL_ARG_DST, my}});
+    cpu_stream().wait();
+  }
+
+  /// The smallest usable row count that `rows` <= kCanonicalRows fit into.
+  int64_t row_count_for(int64_t rows) const { return *std::ranges::lower_bound(row_counts, rows); }
 };
+
+namespace {
+
+/// Numbers whose sums depend on the order of their terms, in operand_type(), from a fixed seed.
+std::vector<uint8_t> probe_rows(int64_t in) {
+  std::vector<float> wide(static_cast<size_t>(kCanonicalRows * in));
+  uint32_t state = 1;
+  for (float& x : wide) {
+    state = state * 1664525u + 1013904223u;  // a linear congruence: any spread of values will do
+    x = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+  }
+  std::vector<uint8_t> out(wide.size() * (has_bf16_matmul() ? 2 : 4));
+  if (has_bf16_matmul()) {
+    bf16_encode(wide.data(), reinterpret_cast<uint16_t*>(out.data()), wide.size());
+  } else {
+    std::memcpy(out.data(), wide.data(), out.size());
+  }
+  return out;
+}
+
+/// The row counts whose kernels add in the canonical kernel's order, found by comparing bits. What
+/// kernel runs depends on the sizes and the threads alone, so a shape is probed once.
+std::vector<int64_t> find_row_counts(const PackedMatrix::State& state) {
+  static std::map<std::tuple<int64_t, int64_t, int>, std::vector<int64_t>> known;
+  std::vector<int64_t>& counts = known[{state.in, state.out, omp_get_max_threads()}];
+  if (!counts.empty()) return counts;
+  const std::vector<uint8_t> x = probe_rows(state.in);
+  std::vector<float> expected(static_cast<size_t>(kCanonicalRows * state.out)), y(expected.size());
+  state.run(kCanonicalRows, x.data(), expected.data());
+  for (const int64_t rows : kRowCounts) {
+    state.run(rows, x.data(), y.data());
+    const auto bytes = static_cast<size_t>(rows * state.out) * sizeof(float);
+    if (std::memcmp(y.data(), expected.data(), bytes) == 0) counts.push_back(rows);
+  }
+  return counts;
+}
+
+}  // namespace
 
 int64_t PackedMatrix::out_features() const { return state_->out; }
 int64_t PackedMatrix::in_features() const { return state_->in; }
@@ -91,7 +155,7 @@ PackedMatrix PackedMatrix::pack(int64_t out_features, int64_t in_features, const
   if (failure) std::rethrow_exception(failure);
   const memory::desc any({in_features, out_features}, operand_type(), memory::format_tag::any);
   const memory::desc packed =
-      describe(kRowsToPackFor, in_features, out_features, any).weights_desc();
+      describe(kCanonicalRows, in_features, out_features, any).weights_desc();
   state->packed = memory(packed, cpu_engine());
   std::vector<float> wide;
   void* source = plain.data();
@@ -104,41 +168,55 @@ PackedMatrix PackedMatrix::pack(int64_t out_features, int64_t in_features, const
               source);
   dnnl::reorder(from, state->packed).execute(cpu_stream(), from, state->packed);
   cpu_stream().wait();
+  state->row_counts = find_row_counts(*state);
   PackedMatrix matrix;
   matrix.state_ = std::move(state);
   return matrix;
 }
 
+int64_t PackedMatrix::padded_rows(int64_t rows) const {
+  const int64_t whole = rows / kCanonicalRows * kCanonicalRows;
+  return rows == whole ? whole : whole + state_->row_count_for(rows - whole);
+}
+
 KernelUsed matmul(const PackedMatrix& weights, const TensorView& x, const TensorView& y) {
   const PackedMatrix::State& s = weights.state();
-  Dim rows{"rows"}, in{"in_features", s.in}, out{"out_features", s.out};
+  Dim rows{"rows"}, in{"in_features", s.in}, room{"rows of y"}, out{"out_features", s.out};
   expect("matmul", "x", x, DType::kBF16, {&rows, &in});
-  expect("matmul", "y", y, DType::kF32, {&rows, &out});
-  if (!x.is_contiguous() || !y.is_contiguous())
-    throw ShapeError("matmul: expected contiguous x and y");
-  const KernelUsed used{has_bf16_matmul() ? "matmul_cpu/onednn/bf16" : "matmul_cpu/onednn/f32"};
-  if (rows.size == 0) return used;
-  auto found = s.by_rows.find(rows.size);
-  if (found == s.by_rows.end()) {
-    found =
-        s.by_rows
-            .emplace(rows.size, dnnl::matmul(describe(rows.size, s.in, s.out, s.packed.get_desc())))
-            .first;
+  expect("matmul", "y", y, DType::kF32, {&room, &out});
+  if (!x.is_contiguous() || !y.is_contiguous() || room.size < rows.size) {
+    throw ShapeError(
+        fmt::format("matmul: expected contiguous x and y with at least {} rows, found {}",
+                    rows.size, shape_text(y)));
   }
-  std::vector<float> wide;
-  void* source = x.data;
+  std::vector<float> wide;  // operands on a CPU without BF16 products
   if (!has_bf16_matmul()) {
     wide.resize(static_cast<size_t>(rows.size * s.in));
     bf16_decode(x.as<const uint16_t>(), wide.data(), wide.size());
-    source = wide.data();
   }
-  memory mx({{rows.size, s.in}, operand_type(), memory::format_tag::ab}, cpu_engine(), source);
-  memory my({{rows.size, s.out}, memory::data_type::f32, memory::format_tag::ab}, cpu_engine(),
-            y.data);
-  found->second.execute(cpu_stream(),
-                        {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, s.packed}, {DNNL_ARG_DST, my}});
-  cpu_stream().wait();
-  return used;
+  const auto* operands =
+      has_bf16_matmul() ? x.as<const uint8_t>() : reinterpret_cast<const uint8_t*>(wide.data());
+  const int64_t row_bytes = s.in * (has_bf16_matmul() ? 2 : 4);
+  std::vector<uint8_t> padded;
+  std::vector<float> scratch;
+  for (int64_t first = 0; first < rows.size; first += kCanonicalRows) {
+    const int64_t count = std::min(kCanonicalRows, rows.size - first), run = s.row_count_for(count);
+    const void* piece = operands + first * row_bytes;
+    float* result = y.as<float>() + first * s.out;
+    if (run > count) {  // what the padding holds changes no other row
+      padded.assign(static_cast<size_t>(run * row_bytes), 0);
+      std::memcpy(padded.data(), piece, static_cast<size_t>(count * row_bytes));
+      piece = padded.data();
+    }
+    if (first + run <= room.size) {
+      s.run(run, piece, result);
+      continue;
+    }
+    scratch.resize(static_cast<size_t>(run * s.out));
+    s.run(run, piece, scratch.data());
+    std::memcpy(result, scratch.data(), static_cast<size_t>(count * s.out) * sizeof(float));
+  }
+  return {has_bf16_matmul() ? "matmul_cpu/onednn/bf16" : "matmul_cpu/onednn/f32"};
 }
 
 void matmul_ref(const TensorView& weights, const TensorView& x, const TensorView& y) {
