@@ -186,7 +186,7 @@ void add_ablation_section(Markup& html, const Verdict& verdict, bool owns_record
   if (verdict.ablation.empty()) return;
   open_section(html, "ablation", "What keeping layers in BF16 repairs");
   IntervalChart chart;
-  chart.id = "ablation";
+  chart.id = "ablation-chart";
   chart.title = "KLD by number of layers kept in BF16";
   chart.axis = "KLD from BF16 over block E2, nats a token (log scale)";
   chart.is_log = true;
