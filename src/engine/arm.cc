@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
 #include "kvscale/error.h"
 
@@ -34,10 +35,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 ArmLayout parse_layout(std::string_view word) {
-  const auto nearer = [&](const auto& a, const auto& b) {
-    return edit_distance(word, a.second) < edit_distance(word, b.second);
-  };
-  const auto nearest = std::ranges::min_element(kLayouts, nearer);
+  const auto distance = [&](const auto& layout) { return edit_distance(word, layout.second); };
+  const auto nearest = std::ranges::min_element(kLayouts, {}, distance);
   if (nearest->second == word) return nearest->first;
   throw ValueError(
       fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head or fp8_token_head, "
@@ -83,9 +82,21 @@ std::vector<Bf16Side> parse_bf16_sides(std::string_view list) {
   return sides;
 }
 
-void parse_option(std::string_view option, ArmSpec& arm) {
+[[noreturn]] void fail_unknown_option(std::string_view option) {
+  constexpr std::array<std::string_view, 6> kKnown = {"bf16=",         "math=bf16",      "math=fp8",
+                                                      "round=nearest", "round=truncate", "scales="};
+  const auto distance = [&](std::string_view known) { return edit_distance(option, known); };
+  throw ValueError(
+      fmt::format("arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or "
+                  "scales=FILE, found \"{}\"; did you mean {}?",
+                  option, *std::ranges::min_element(kKnown, {}, distance)));
+}
+
+void parse_option(std::string_view option, ArmSpec& arm, std::set<std::string_view>& seen) {
   const size_t equals = option.find('=');
   const std::string_view key = option.substr(0, equals);
+  if (!seen.insert(key).second)
+    throw ValueError(fmt::format("arm: option: expected {} once, found it twice", key));
   const std::string_view value = equals == std::string_view::npos ? "" : option.substr(equals + 1);
   if (key == "bf16") {
     arm.bf16 = parse_bf16_sides(value);
@@ -96,10 +107,7 @@ void parse_option(std::string_view option, ArmSpec& arm) {
   } else if (option == "round=nearest" || option == "round=truncate") {
     arm.rounding = value == "truncate" ? Rounding::kTruncate : Rounding::kNearestEven;
   } else {
-    throw ValueError(
-        fmt::format("arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or "
-                    "scales=FILE, found \"{}\"",
-                    option));
+    fail_unknown_option(option);
   }
 }
 
@@ -128,8 +136,9 @@ ArmSpec ArmSpec::parse(std::string_view text) {
   const size_t scales = text.find("/scales=");
   const std::vector<std::string_view> parts = split(text.substr(0, scales), '/');
   arm.layout = parse_layout(parts[0]);
-  for (size_t i = 1; i < parts.size(); ++i) parse_option(parts[i], arm);
-  if (scales != std::string_view::npos) parse_option(text.substr(scales + 1), arm);
+  std::set<std::string_view> seen;
+  for (size_t i = 1; i < parts.size(); ++i) parse_option(parts[i], arm, seen);
+  if (scales != std::string_view::npos) parse_option(text.substr(scales + 1), arm, seen);
   if (arm.layout == ArmLayout::kBf16 && arm != ArmSpec{}) {
     throw ValueError(
         fmt::format("arm: bf16 stores no codes and takes no options, found \"{}\"", text));

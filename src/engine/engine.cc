@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include "kvscale/error.h"
 
@@ -59,6 +61,29 @@ struct Engine::Slice {
   int64_t first, count, logits_from;
 };
 
+/// Places for all tokens of a request, taken before any work; given back unless the run ends well.
+class Engine::Room {
+ public:
+  Room(BlockTable& table, int64_t count)
+      : table_(&table), first_(table.seq_len()), slots_(table.append(count)) {}
+  ~Room() {
+    if (table_ != nullptr) table_->truncate(first_);
+  }
+  Room(Room&& other) noexcept
+      : table_(std::exchange(other.table_, nullptr)),
+        first_(other.first_),
+        slots_(std::move(other.slots_)) {}
+
+  int64_t first() const { return first_; }
+  std::span<const int64_t> slots() const { return slots_; }
+  void keep() { table_ = nullptr; }
+
+ private:
+  BlockTable* table_;
+  int64_t first_;  // the sequence's length before
+  std::vector<int64_t> slots_;
+};
+
 Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
     : model_(std::move(model)), plan_(plan) {
   if (plan.block_size <= 0 || plan.rows_per_pass <= 0 || plan.keys_per_split < 0) {
@@ -106,7 +131,15 @@ Sequence Engine::start(int arm) {
 }
 
 void Engine::check(std::span<const Request> requests) const {
+  std::set<const Sequence*> seen;
   for (const Request& r : requests) {
+    if (!seen.insert(r.sequence).second)
+      throw ValueError("sequence: expected once in a call, found twice");
+    for (const int32_t token : r.tokens) {
+      if (token >= 0 && token < model_->spec().vocab_size) continue;
+      throw ValueError(fmt::format("token id: expected 0 to {}, found {}",
+                                   model_->spec().vocab_size - 1, token));
+    }
     const int64_t length = r.sequence->length() + std::ssize(r.tokens);
     if (length > model_->spec().max_positions) {
       throw ValueError(fmt::format("sequence: {} tokens leave the model's context of {}", length,
@@ -135,15 +168,18 @@ void Engine::run(std::span<const Request> requests, const LogitSink& sink) {
   for (const Request& r : requests) longest = std::max(longest, std::ssize(r.tokens));
   const int64_t chunk =
       std::max<int64_t>(1, plan_.rows_per_pass / std::max<int64_t>(1, std::ssize(requests)));
-  for (int64_t first = 0; first < longest; first += chunk) run_pass(requests, first, chunk, sink);
+  std::vector<Room> rooms;
+  rooms.reserve(requests.size());
+  for (const Request& r : requests) rooms.emplace_back(r.sequence->table_, std::ssize(r.tokens));
+  for (int64_t first = 0; first < longest; first += chunk)
+    run_pass(requests, rooms, first, chunk, sink);
+  for (Room& room : rooms) room.keep();
 }
 
-void Engine::run_pass(std::span<const Request> requests, int64_t first, int64_t count,
-                      const LogitSink& sink) {
+void Engine::run_pass(std::span<const Request> requests, std::span<const Room> rooms, int64_t first,
+                      int64_t count, const LogitSink& sink) {
   std::vector<Segment> segments;
   std::vector<Slice> slices;
-  std::vector<std::vector<int64_t>> slots;
-  slots.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     const Request& r = requests[i];
     const int64_t n = std::min(count, std::ssize(r.tokens) - first);
@@ -151,9 +187,8 @@ void Engine::run_pass(std::span<const Request> requests, int64_t first, int64_t 
     Arm& arm = arms_.at(static_cast<size_t>(r.sequence->arm_));
     Segment segment;
     segment.tokens = r.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
-    segment.first_position = r.sequence->length();
-    slots.push_back(r.sequence->table_.append(n));
-    segment.slots = slots.back();
+    segment.first_position = rooms[i].first() + first;
+    segment.slots = rooms[i].slots().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
     segment.blocks = r.sequence->table_.blocks();
     segment.cache = arm.cache.get();
     segment.scales = &*arm.scales;
@@ -214,6 +249,10 @@ void Engine::emit_logits(const HiddenStates& hidden, std::span<const Slice> slic
 std::vector<Generation> Engine::generate(std::span<Sequence*> sequences,
                                          std::span<const int32_t> first, int64_t max_tokens,
                                          std::span<const int32_t> stop_ids) {
+  if (first.size() != sequences.size()) {
+    throw ValueError(
+        fmt::format("generate: {} sequences but {} first tokens", sequences.size(), first.size()));
+  }
   std::vector<Generation> out(sequences.size());
   std::vector<int32_t> next(first.begin(), first.end());
   std::vector<size_t> active;

@@ -100,8 +100,9 @@ class Engine {
   Sequence start(int arm);
 
   /// Feeds all requests in lockstep. Throws ValueError before any work when a sequence would leave
-  /// the model's context or its arm has too few blocks, and Error when a kernel that ran is not the
-  /// one the arm asked for.
+  /// the model's context, is named twice, gets a token outside the vocabulary, or when an arm has
+  /// too few blocks for all of its sequences; Error when a kernel that ran is not the one the arm
+  /// asked for. After an exception every sequence has the length that it had before.
   void run(std::span<const Request> requests, const LogitSink& sink = {});
 
   /// Greedy continuation of several sequences at once, fed with `first` [sequences] (the last
@@ -120,10 +121,11 @@ class Engine {
     int64_t planned_bytes = 0;
   };
   struct Slice;
+  class Room;
 
   void check(std::span<const Request> requests) const;
-  void run_pass(std::span<const Request> requests, int64_t first, int64_t count,
-                const LogitSink& sink);
+  void run_pass(std::span<const Request> requests, std::span<const Room> rooms, int64_t first,
+                int64_t count, const LogitSink& sink);
   void emit_logits(const HiddenStates& hidden, std::span<const Slice> slices,
                    const LogitSink& sink) const;
   void note_kernels(Arm& arm, const ForwardKernels& kernels) const;

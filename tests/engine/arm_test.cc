@@ -68,12 +68,29 @@ TEST(ArmSpec, UnknownLayoutsNameTheNearestOne) {
   EXPECT_EQ(message_of(""), start + "\"\"; did you mean bf16?");
 }
 
-TEST(ArmSpec, UnknownOptionsAreQuoted) {
+TEST(ArmSpec, UnknownOptionsNameTheNearestOne) {
   const std::string start =
       "arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or scales=FILE, "
       "found ";
-  for (const char* option : {"mth=fp8", "math=fp16", "round=up", "round", "", "scales=", "scales"})
-    EXPECT_EQ(message_of(std::string("fp8_head/") + option), start + '"' + option + '"');
+  const std::vector<std::pair<std::string, std::string>> cases = {{"mth=fp8", "math=fp8"},
+                                                                  {"math=fp16", "math=bf16"},
+                                                                  {"round=trunc", "round=truncate"},
+                                                                  {"bf61", "bf16="},
+                                                                  {"scales", "scales="},
+                                                                  {"scales=", "scales="},
+                                                                  {"scale=x", "scales="},
+                                                                  {"", "bf16="}};
+  for (const auto& [option, nearest] : cases) {
+    EXPECT_EQ(message_of("fp8_head/" + option),
+              start + '"' + option + "\"; did you mean " + nearest + "?");
+  }
+}
+
+TEST(ArmSpec, OptionsGivenTwiceAreRefused) {
+  EXPECT_EQ(message_of("fp8_head/bf16=1/bf16=2"),
+            "arm: option: expected bf16 once, found it twice");
+  EXPECT_EQ(message_of("fp8_head/math=fp8/math=bf16"),
+            "arm: option: expected math once, found it twice");
 }
 
 TEST(ArmSpec, LayersThatAreNoneAreQuoted) {

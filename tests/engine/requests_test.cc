@@ -94,6 +94,48 @@ TEST(Requests, UpToTheContextsEndAreServed) {
             "sequence: 129 tokens leave the model's context of 128");
 }
 
+TEST(Requests, ForMoreTokensThanTheArmHoldsAreRefusedBeforeAnyWork) {
+  Engine engine(tiny_model(), {.rows_per_pass = 64});
+  const int arm = add_arm(engine, "bf16", 128);
+  Sequence first = engine.start(arm), second = engine.start(arm);
+  const std::vector<int32_t> tokens = some_tokens(202, 129);
+  EXPECT_NE(message_of<ValueError>([&] { run(engine, first, tokens); }).find("3 blocks"),
+            std::string::npos);
+  EXPECT_EQ(first.length(), 0);
+  EXPECT_EQ(engine.free_tokens(arm), 128);
+  // Two sequences that each would fit, and do not fit together.
+  const auto part = std::span(tokens).first(100);
+  EXPECT_NE(message_of<ValueError>([&] {
+              run(engine, {{&first, part}, {&second, part}});
+            }).find("blocks"),
+            std::string::npos);
+  EXPECT_EQ(first.length(), 0);
+  EXPECT_EQ(second.length(), 0);
+  EXPECT_EQ(difference(run(engine, first, part), run_alone("bf16", part)), "");
+}
+
+TEST(Requests, WithTokensOutsideTheVocabularyLeaveTheSequenceAsItWas) {
+  Engine engine(tiny_model());
+  Sequence sequence = engine.start(add_arm(engine, "bf16", 128));
+  std::vector<int32_t> tokens = some_tokens(203, 20);
+  tokens[11] = 1024;
+  EXPECT_EQ(message_of<ValueError>([&] { run(engine, sequence, tokens); }),
+            "token id: expected 0 to 1023, found 1024");
+  EXPECT_EQ(sequence.length(), 0);
+  tokens[11] = 7;
+  EXPECT_EQ(difference(run(engine, sequence, tokens), run_alone("bf16", tokens)), "");
+}
+
+TEST(Requests, WithOneSequenceTwiceAreRefused) {
+  Engine engine(tiny_model(), {.rows_per_pass = 16});
+  Sequence sequence = engine.start(add_arm(engine, "bf16", 128));
+  const std::vector<int32_t> tokens = some_tokens(204, 20);
+  EXPECT_NE(message_of<ValueError>([&] {
+              run(engine, {{&sequence, tokens}, {&sequence, tokens}});
+            }),
+            "nothing was thrown");
+}
+
 TEST(Requests, WithoutTokensDoNothing) {
   Engine engine(tiny_model());
   Sequence sequence = engine.start(add_arm(engine, "bf16", 64));
