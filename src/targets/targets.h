@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "targets/devices.h"
+
 namespace kv {
 
 /// One FP8 layout on one backend.
@@ -14,6 +16,18 @@ struct LayoutSupport {
   std::string_view math;  // numerics of the two matmuls, as arms spell them: "bf16", "fp8"
   std::string_view note;  // which backend runs it, what it needs, why it does not run
 };
+
+/// Head sizes that a backend takes: the listed ones, else multiples of `multiple` within bounds.
+struct HeadDims {
+  int multiple = 1, least = 1, most = 1 << 20;
+  std::span<const int> listed = {};
+
+  bool take(int head_dim) const;
+  std::string text() const;
+};
+
+/// What a backend makes of one scale per KV head.
+enum class PerHeadScales : uint8_t { kUsed, kMaximum, kRefused };
 
 /// One attention backend of an engine on a class of devices, as data.
 struct TargetRow {
@@ -26,14 +40,22 @@ struct TargetRow {
   std::string_view pick;   // value of the flag that picks the backend; empty: chosen by itself
   std::string_view source;
   std::span<const LayoutSupport> layouts;
+  DeviceRange device_range;
+  HeadDims head_dims;
+  PerHeadScales per_head = PerHeadScales::kRefused;
+  std::string_view log;  // the line that proves which backend runs; empty: none is printed
 };
 
 /// All rows, the default of each engine first.
 std::span<const TargetRow> targets();
 
-/// The row of "ENGINE:BACKEND", or the default of "ENGINE". Throws ValueError with the names that
-/// exist.
+/// The row of "ENGINE:BACKEND", or the default of "ENGINE"; "@DEVICE" may follow and is checked
+/// against the row's devices. Throws ValueError with the names that exist, or with what the row
+/// runs on.
 const TargetRow& find_target(std::string_view name);
+
+/// "vllm", "sglang", ...: each once, in the table's order.
+std::vector<std::string_view> engines();
 
 /// Whether `layout` runs on `target`, and with which numerics. "bf16" always does. Throws
 /// ValueError for unknown names.
@@ -56,5 +78,8 @@ struct LaunchFlags {
 
 /// The command line of `target`'s engine for a layout. Throws ValueError for unknown names.
 LaunchFlags launch_flags(const LaunchRequest& request, std::string_view target);
+
+/// Names of the targets that run a layout, in the table's order.
+std::vector<std::string_view> targets_that_run(std::string_view layout);
 
 }  // namespace kv

@@ -20,11 +20,26 @@ constexpr std::array<LayoutSupport, 4> kFlashAttn3 = {{
     {"fp8_token_head", true, "bf16", kOnTriton},
 }};
 
+constexpr std::array<LayoutSupport, 4> kFlashAttn4 = {{
+    {"fp8_scale1", true, "fp8", "head_dim a multiple of 8, at most 128"},
+    {"fp8_tensor", true, "fp8", "head_dim a multiple of 8, at most 128"},
+    {"fp8_head", true, "fp8", "head_dim a multiple of 8, at most 128"},
+    {"fp8_token_head", true, "bf16", kOnTriton},
+}};
+
 // Prefill quantizes Q on SM90, decode does not: decode is what reads a long cache.
 constexpr std::array<LayoutSupport, 4> kFlashInfer = {{
     {"fp8_scale1", true, "bf16", "head_dim 64, 128, 256 or 512"},
     {"fp8_tensor", true, "bf16", "head_dim 64, 128, 256 or 512"},
     {"fp8_head", false, "bf16", "FLASHINFER refuses per-head scales"},
+    {"fp8_token_head", true, "bf16", kOnTriton},
+}};
+
+// Q is quantized too.
+constexpr std::array<LayoutSupport, 4> kFlashInfer100 = {{
+    {"fp8_scale1", true, "fp8", "head_dim 64, 128, 256 or 512"},
+    {"fp8_tensor", true, "fp8", "head_dim 64, 128, 256 or 512"},
+    {"fp8_head", false, "fp8", "FLASHINFER refuses per-head scales"},
     {"fp8_token_head", true, "bf16", kOnTriton},
 }};
 
@@ -42,15 +57,104 @@ constexpr std::array<LayoutSupport, 4> kCpu = {{
     {"fp8_token_head", false, "bf16", "CPU_ATTN accepts it and stores garbage"},
 }};
 
-constexpr std::array<TargetRow, 4> kRows = {{
-    {"vllm:flash_attn3", "vllm", "FLASH_ATTN (FlashAttention 3)", kVersions, "NVIDIA Hopper (9.0)",
-     "nearest", "", kSourceCuda, kFlashAttn3},
-    {"vllm:flashinfer", "vllm", "FLASHINFER", kVersions, "NVIDIA Hopper (9.0)", "nearest",
-     "FLASHINFER", kSourceCuda, kFlashInfer},
-    {"vllm:triton", "vllm", "TRITON_ATTN", kVersions, "NVIDIA Ada and later (8.9)", "nearest",
-     "TRITON_ATTN", kSourceCuda, kTriton},
-    {"vllm:cpu", "vllm", "CPU_ATTN", kVersions, "x86 with AVX-512 or AMX", "truncate", "",
-     kSourceCpu, kCpu},
+constexpr std::array<int, 4> kFlashInferHeads = {64, 128, 256, 512};
+constexpr std::array<int, 9> kCpuHeads = {32, 64, 96, 128, 160, 192, 224, 256, 512};
+
+constexpr std::string_view kFlashInferLog = "FlashInfer resolved query dtypes: .*kv_cache_dtype=..";
+constexpr std::string_view kAutoLog = "Using (\\w+) attention backend out of potential backends";
+
+constexpr std::array<TargetRow, 7> kRows = {{
+    {"vllm:flash_attn3",
+     "vllm",
+     "FLASH_ATTN (FlashAttention 3)",
+     kVersions,
+     "NVIDIA Hopper (9.0)",
+     "nearest",
+     "",
+     kSourceCuda,
+     kFlashAttn3,
+     {"NVIDIA", 90, 90},
+     {8, 8, 256, {}},
+     PerHeadScales::kUsed,
+     "Using FlashAttention version 3"},
+    {"vllm:flash_attn4",
+     "vllm",
+     "FLASH_ATTN (FlashAttention 4)",
+     kVersions,
+     "NVIDIA Blackwell (10.x)",
+     "nearest",
+     "FLASH_ATTN",
+     kSourceCuda,
+     kFlashAttn4,
+     {"NVIDIA", 100, 109},
+     {8, 8, 128, {}},
+     PerHeadScales::kUsed,
+     "Using FlashAttention version 4"},
+    {"vllm:flashinfer",
+     "vllm",
+     "FLASHINFER",
+     kVersions,
+     "NVIDIA Ampere to Hopper (8.0 - 9.0)",
+     "nearest",
+     "FLASHINFER",
+     kSourceCuda,
+     kFlashInfer,
+     {"NVIDIA", 80, 90},
+     {1, 1, 512, kFlashInferHeads},
+     PerHeadScales::kRefused,
+     kFlashInferLog},
+    {"vllm:flashinfer_sm100",
+     "vllm",
+     "FLASHINFER (TRTLLM kernels)",
+     kVersions,
+     "NVIDIA Blackwell (10.x)",
+     "nearest",
+     "FLASHINFER",
+     kSourceCuda,
+     kFlashInfer100,
+     {"NVIDIA", 100, 109},
+     {1, 1, 512, kFlashInferHeads},
+     PerHeadScales::kRefused,
+     kFlashInferLog},
+    {"vllm:flashinfer_sm120",
+     "vllm",
+     "FLASHINFER",
+     kVersions,
+     "NVIDIA Blackwell (12.0, 12.1)",
+     "nearest",
+     "FLASHINFER",
+     kSourceCuda,
+     kFlashInfer,
+     {"NVIDIA", 120, 121},
+     {1, 1, 512, kFlashInferHeads},
+     PerHeadScales::kRefused,
+     kFlashInferLog},
+    {"vllm:triton",
+     "vllm",
+     "TRITON_ATTN",
+     kVersions,
+     "NVIDIA Ada and later (8.9)",
+     "nearest",
+     "TRITON_ATTN",
+     kSourceCuda,
+     kTriton,
+     {"NVIDIA", 89, 129},
+     {1, 32, 1 << 20, {}},
+     PerHeadScales::kRefused,
+     kAutoLog},
+    {"vllm:cpu",
+     "vllm",
+     "CPU_ATTN",
+     kVersions,
+     "x86 with AVX-512 or AMX",
+     "truncate",
+     "",
+     kSourceCpu,
+     kCpu,
+     {"CPU", 0, 0},
+     {32, 32, 512, kCpuHeads},
+     PerHeadScales::kMaximum,
+     ""},
 }};
 
 constexpr std::string_view kNeedsScales =
