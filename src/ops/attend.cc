@@ -4,6 +4,7 @@
 
 #include "kvscale/error.h"
 #include "ops/attend_cpu.h"
+#include "ops/attend_cuda.h"
 #include "ops/cache_checks.h"
 #include "tensor/shape.h"
 
@@ -62,6 +63,10 @@ void check(const AttendParams& p) {
   for (size_t seq = 0; seq < p.seq_lens.size(); ++seq) check_sequence(p, seq);
   check_scales("attend", p.cache, Side::kK, p.k_scale);
   check_scales("attend", p.cache, Side::kV, p.v_scale);
+  if (!p.sinks.empty() && static_cast<int64_t>(p.sinks.size()) != p.q.sizes[1]) {
+    throw ShapeError(fmt::format("attend: sinks: expected [{}] (num_q_heads), found [{}]",
+                                 p.q.sizes[1], p.sinks.size()));
+  }
   if (p.window < 0 || p.soft_cap < 0 || p.keys_per_split < 0) {
     throw ValueError(
         fmt::format("attend: expected window, soft_cap and keys_per_split >= 0, found {}, {}, {}",
@@ -74,13 +79,15 @@ void check(const AttendParams& p) {
 std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device device) {
   for (const AttendParams& p : params) {
     check(p);
+    if (device == Device::kCuda) continue;
     if (p.math == Math::kFp8) {
       throw UnsupportedError("attend: needed math=fp8, the cpu twin supports math=bf16");
     }
+    if (!p.sinks.empty()) {
+      throw UnsupportedError("attend: needed sinks, the cpu twin supports none");
+    }
   }
-  if (device != Device::kCpu)
-    throw UnsupportedError("attend: needed a CUDA twin, this build has: cpu");
-  return attend_cpu(params);
+  return device == Device::kCuda ? attend_cuda(params) : attend_cpu(params);
 }
 
 }  // namespace kv

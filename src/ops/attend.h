@@ -29,6 +29,10 @@ struct AttendParams {
   Math math = Math::kBf16;
   int32_t keys_per_split =
       0;  // 0 = one pass; else partial results every so many keys, combined in order
+  std::span<const float> sinks = {};  // per query head, the score of a key without a value; or none
+  /// false: decode on CUDA splits keys as suits the whole batch, not at keys_per_split; the plan is
+  /// in the kernel's name. Twins that know one plan only keep it.
+  bool batch_invariant = true;
 };
 
 /// out = softmax(softmax_scale * q K^T, causal) V over paged keys and values, current tokens
@@ -40,6 +44,10 @@ struct AttendParams {
 /// query_start  [num_seqs + 1] rows of q of each sequence: query i of sequence s stands at position
 ///              seq_lens[s] - num_queries + i and sees the positions up to its own
 /// k_scale      [num_kv_heads] fp32 > 0 for a format with static scales, else not read
+/// sinks        [num_q_heads] or empty: exp(sink) joins the softmax's denominator
+///
+/// On CUDA q, out and the pages are device memory, everything else is host memory; the call returns
+/// when the result is there. cuda/decode.h has the launches without copies and waiting.
 ///
 /// Slots at and after seq_len are never read. A query's result is the same bits whatever else is in
 /// the call and however its prefill was chunked, for one keys_per_split on one device. FLOPs: 4 *

@@ -44,14 +44,19 @@ double score(const AttendParams& p, int64_t seq, int64_t kv_head, const uint16_t
   return p.soft_cap > 0 ? p.soft_cap * std::tanh(dot / p.soft_cap) : dot;
 }
 
-void attend_one(const AttendParams& p, int64_t seq, int64_t kv_head, const uint16_t* q,
-                int64_t position, float* out) {
+void attend_one(const AttendParams& p, int64_t seq, int64_t head, int64_t kv_head,
+                const uint16_t* q, int64_t position, float* out) {
   const int64_t first = p.window > 0 ? std::max<int64_t>(0, position - p.window + 1) : 0;
   std::vector<double> weight;
   double largest = -std::numeric_limits<double>::infinity(), sum = 0;
   for (int64_t s = first; s <= position; ++s) {
     weight.push_back(score(p, seq, kv_head, q, s));
     largest = std::max(largest, weight.back());
+  }
+  if (!p.sinks.empty()) {
+    const double sink = p.sinks[static_cast<size_t>(head)];
+    largest = std::max(largest, sink);
+    sum = std::exp(sink - largest);
   }
   for (double& w : weight) sum += w = std::exp(w - largest);
   for (int64_t d = 0; d < p.cache.page.head_dim; ++d) {
@@ -73,7 +78,7 @@ void attend_ref(const AttendParams& p) {
     const int64_t begin = p.query_start[seq], end = p.query_start[seq + 1];
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t head = 0; head < p.q.sizes[1]; ++head) {
-        attend_one(p, static_cast<int64_t>(seq), head / q_per_kv,
+        attend_one(p, static_cast<int64_t>(seq), head, head / q_per_kv,
                    p.q.as<const uint16_t>() + row * p.q.strides[0] + head * p.q.strides[1],
                    p.seq_lens[seq] - (end - row),
                    p.out.as<float>() + row * p.out.strides[0] + head * p.out.strides[1]);

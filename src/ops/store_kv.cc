@@ -5,6 +5,7 @@
 #include "kvscale/error.h"
 #include "ops/cache_checks.h"
 #include "ops/store_kv_cpu.h"
+#include "ops/store_kv_cuda.h"
 #include "tensor/shape.h"
 
 namespace kv {
@@ -30,10 +31,7 @@ void check(const StoreKvParams& p) {
 
 KernelUsed store_kv(const StoreKvParams& params, Device device) {
   check(params);
-  if (device != Device::kCpu) {
-    throw UnsupportedError("store_kv: needed a CUDA twin, this build has: cpu");
-  }
-  return store_kv_cpu(params);
+  return device == Device::kCuda ? store_kv_cuda(params) : store_kv_cpu(params);
 }
 
 }  // namespace kv

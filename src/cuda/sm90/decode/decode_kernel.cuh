@@ -1,0 +1,185 @@
+#pragma once
+
+#include "cuda/sm90/decode/decode_params.h"
+#include "cuda/sm90/decode/tile.cuh"
+#include "cuda/sm90/ptx.cuh"
+
+// One block takes the items of its plan one after another. Its last warp copies whole pages (or a
+// head group's part of them) into a ring in shared memory; every other warp owns one KV head of
+// every stage and keeps its queries and its part of the result in registers. See
+// docs/kernels/decode.md.
+
+namespace kv::cuda {
+
+inline constexpr int kBarrierBytes = 256;  // 2 barriers for each of up to 16 stages
+inline constexpr int kMaxDecodeThreads = 288;
+
+/// The ring's barriers and stages by number.
+struct Ring {
+  uint32_t barriers, stages_at;
+  int stages, stage_bytes;
+
+  __device__ uint32_t full(int stage) const { return barriers + 16 * stage; }
+  __device__ uint32_t empty(int stage) const { return barriers + 16 * stage + 8; }
+  __device__ uint32_t at(int stage) const { return stages_at + stage * stage_bytes; }
+};
+
+/// Position in the ring: advances stage by stage, the parity flips on every round.
+struct RingCursor {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance(int stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+/// The copying warp. Lane i holds the block of tile base + i, and of base + 32 + i: indices are
+/// looked up 32 tiles before they are needed.
+class PageCopier {
+ public:
+  __device__ PageCopier(const DecodeParams& p, const Ring& ring) : p_(p), ring_(ring) {}
+
+  __device__ void run(const DecodeItem& item) {
+    const int lane = threadIdx.x % 32;
+    int32_t ahead = look_up(item, item.begin_tile + lane);
+    for (int base = item.begin_tile; base < item.end_tile; base += 32) {
+      const int32_t blocks = ahead;
+      ahead = look_up(item, base + 32 + lane);
+      const int end = min(base + 32, item.end_tile);
+      for (int tile = base; tile < end; tile += p_.tiles) {
+        copy_stage(item, tile, min(p_.tiles, end - tile), blocks, base, lane);
+      }
+    }
+  }
+
+ private:
+  __device__ int32_t look_up(const DecodeItem& item, int tile) const {
+    if (tile >= item.end_tile) return 0;
+    return __ldg(p_.block_table + item.seq * p_.table_stride + tile * kTileTokens / p_.block_size);
+  }
+
+  __device__ void copy_stage(const DecodeItem& item, int tile, int count, int32_t blocks, int base,
+                             int lane) {
+    barrier_wait(ring_.empty(cursor_.stage), cursor_.parity ^ 1);
+    const uint32_t full = ring_.full(cursor_.stage), to = ring_.at(cursor_.stage);
+    if (lane == 0) barrier_expect_bytes(full, count * p_.tile_bytes);
+    __syncwarp();
+    const int pieces = count * p_.pieces_per_tile;
+    for (int first = 0; first < pieces; first += 32) {
+      const int piece = first + lane, t = piece / p_.pieces_per_tile;
+      const int32_t block = __shfl_sync(~0u, blocks, tile + t - base);
+      if (piece >= pieces) continue;
+      const int slot = (tile + t) * kTileTokens % p_.block_size;
+      const uint8_t* from = p_.cache + block * p_.block_stride + slot * p_.slot_stride +
+                            item.head_group * p_.heads * p_.head_stride +
+                            (piece - t * p_.pieces_per_tile) * p_.piece_step;
+      bulk_copy(to + piece * p_.piece_bytes, from, p_.piece_bytes, full);
+    }
+    cursor_.advance(ring_.stages);
+  }
+
+  const DecodeParams& p_;
+  const Ring& ring_;
+  RingCursor cursor_;
+};
+
+/// A computing warp: one KV head of the tiles t, t + tiles, ... of an item.
+template <class Cell, int kQueryTiles, bool kFp8Math>
+class HeadWorker {
+ public:
+  __device__ HeadWorker(const DecodeParams& p, const Ring& ring, int warp)
+      : p_(p), ring_(ring), head_(warp % p.heads), tile_(warp / p.heads) {}
+
+  __device__ void run(const DecodeItem& item) {
+    const int seq_len = __ldg(p_.seq_lens + item.seq);
+    const int first_key = p_.window > 0 ? max(0, seq_len - p_.window) : 0;
+    const int kv_head = item.head_group * p_.heads + head_;
+    TileState<Cell, kQueryTiles, kFp8Math> state(p_);
+    state.load_queries(__ldg(p_.query_row + item.seq), kv_head);
+    for (int tile = item.begin_tile; tile < item.end_tile; tile += p_.tiles) {
+      barrier_wait(ring_.full(cursor_.stage), cursor_.parity);
+      const int mine = tile + tile_;
+      if (mine < item.end_tile) {
+        const uint32_t cells = ring_.at(cursor_.stage) + tile_ * p_.tile_bytes +
+                               head_ * p_.smem_head_stride;
+        state.add_tile(cells, mine * kTileTokens, first_key, seq_len);
+      }
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) barrier_arrive(ring_.empty(cursor_.stage));
+      cursor_.advance(ring_.stages);
+    }
+    if (item.partial < 0) {
+      state.store_final(__ldg(p_.query_row + item.seq), kv_head);
+    } else {
+      const int64_t row = (static_cast<int64_t>(item.partial + tile_) * p_.heads + head_) *
+                          p_.q_per_kv;
+      state.store_partial(row, kv_head);
+    }
+  }
+
+ private:
+  const DecodeParams& p_;
+  const Ring& ring_;
+  RingCursor cursor_;
+  int head_, tile_;
+};
+
+__device__ inline Ring make_ring(const DecodeParams& p, uint32_t shared, int warps) {
+  const Ring ring{shared, shared + kBarrierBytes, p.stages, p.tiles * p.tile_bytes};
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < p.stages; ++s) {
+      barrier_init(ring.full(s), 1);
+      barrier_init(ring.empty(s), warps);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  return ring;
+}
+
+template <class Cell, int kQueryTiles, bool kFp8Math>
+__global__ void __launch_bounds__(kMaxDecodeThreads, 1)
+    decode_kernel(const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  const int warps = p.heads * p.tiles, warp = threadIdx.x / 32;
+  const Ring ring = make_ring(p, shared_address(shared), warps);
+  let_dependents_start();
+  wait_for_predecessor();
+  const int begin = __ldg(p.item_start + blockIdx.x), end = __ldg(p.item_start + blockIdx.x + 1);
+  if (warp == warps) {
+    PageCopier copier(p, ring);
+    for (int i = begin; i < end; ++i) copier.run(p.items[i]);
+  } else {
+    HeadWorker<Cell, kQueryTiles, kFp8Math> worker(p, ring, warp);
+    for (int i = begin; i < end; ++i) worker.run(p.items[i]);
+  }
+}
+
+/// Launches so that the start overlaps the end of the launch before (which lets it, or not).
+template <class... Params>
+void launch_overlapping(void (*kernel)(Params...), int blocks, int threads, int shared_bytes,
+                        StreamHandle stream, const Params&... params) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, params...), "attend: launch");
+}
+
+template <class Cell, int kQueryTiles, bool kFp8Math>
+void launch_decode_variant(const DecodeLaunch& l) {
+  auto* kernel = decode_kernel<Cell, kQueryTiles, kFp8Math>;
+  static const int prepared = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+      static_cast<int>(device_info().shared_bytes));
+  check(prepared, "attend: shared memory of the decode kernel");
+  launch_overlapping(kernel, l.blocks, l.threads, l.shared_bytes, l.stream, l.params);
+}
+
+}  // namespace kv::cuda

@@ -1,0 +1,341 @@
+#include "numeric/e4m3.h"
+#include "ops/attend.h"
+#include "tests/cuda/device_case.h"
+
+namespace kv {
+namespace {
+
+constexpr Format kAllFormats[] = {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerHead,
+                                  Format::kE4m3PerTokenHead};
+using Change = std::function<void(AttendParams&)>;
+
+struct Result {
+  std::vector<float> out;
+  std::string name;
+};
+
+/// The case on the card. `pad` values lie between two tokens' rows of q and of out.
+Result run(const PagedCase& c, const Change& change = nullptr, int64_t pad = 0) {
+  std::vector<float> host;
+  AttendParams p = c.params(host);
+  if (change) change(p);
+  const int64_t rows = p.q.sizes[0], width = p.q.sizes[1] * p.q.sizes[2], step = width + pad;
+  std::vector<uint16_t> q(static_cast<size_t>(rows * step));
+  for (int64_t r = 0; r < rows; ++r)
+    std::copy_n(c.q.begin() + r * width, width, q.begin() + r * step);
+  const auto device_q = to_device(q.data(), q.size());
+  const std::vector<float> unwritten(q.size(), -77.0f);
+  const auto device_out = to_device(unwritten.data(), unwritten.size());
+  const DevicePages pages(p.cache);
+  p.q.data = device_q.data();
+  p.out.data = device_out.data();
+  p.q.device = p.out.device = Device::kCuda;
+  p.q.strides[0] = p.out.strides[0] = step;
+  p.cache = pages.view();
+  Result result;
+  result.name = attend(p, Device::kCuda).name;
+  const auto padded = to_host<float>(device_out.data(), unwritten.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    result.out.insert(result.out.end(), padded.begin() + r * step,
+                      padded.begin() + r * step + width);
+    for (int64_t i = width; i < step; ++i) EXPECT_EQ(padded[static_cast<size_t>(r * step + i)], -77);
+  }
+  return result;
+}
+
+std::vector<float> run_ref(const PagedCase& c, const Change& change = nullptr) {
+  std::vector<float> out;
+  AttendParams p = c.params(out);
+  if (change) change(p);
+  attend_ref(p);
+  return out;
+}
+
+/// Weights are rounded once, to F16 (11 bits) or BF16 (8 bits): each moves by half a step at most,
+/// so a result moves by at most that share of the largest value; sums and scores in F32 add what
+/// the CPU twin's test allows (5e-5). A weight in E4M3 (4 bits) moves by 2^-4 at most.
+float tolerance(Format format, Math math, float value_size) {
+  const float weight = math == Math::kFp8 ? 0x1p-4f : is_fp8(format) ? 0x1p-11f : 0x1p-8f;
+  return (weight + 5e-5f) * value_size;
+}
+
+void expect_close(const std::vector<float>& out, const std::vector<float>& ref, float allowed,
+                  const std::string& what) {
+  ASSERT_EQ(out.size(), ref.size());
+  float worst = 0;
+  size_t at = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(out[i])) << what << " element " << i;
+    if (std::fabs(out[i] - ref[i]) > worst) worst = std::fabs(out[i] - ref[i]), at = i;
+  }
+  EXPECT_LT(worst, allowed) << what << " element " << at << " is " << out[at] << ", reference "
+                            << ref[at];
+}
+
+PagedCase::Options decode_options(Format format, std::vector<int32_t> lens) {
+  PagedCase::Options o;
+  o.k = o.v = format;
+  o.order = PageOrder::kNhd;
+  o.head_dim = 128;
+  o.q_per_kv = 4;
+  o.queries.assign(lens.size(), 1);
+  for (size_t s = 0; s < lens.size(); ++s) o.queries[s] = lens[s] > 0 ? 1 : 0;
+  o.seq_lens = std::move(lens);
+  return o;
+}
+
+void expect_matches(const PagedCase& c, const Change& change = nullptr, int64_t pad = 0) {
+  const Result r = run(c, change, pad);
+  expect_close(r.out, run_ref(c, change), tolerance(c.o.k, Math::kBf16, 5 * c.o.v_sigma), r.name);
+}
+
+const std::vector<int32_t> kLengths = {1, 0, 15, 16, 17, 127, 128, 129, 400};
+const Change kBalanced = [](AttendParams& p) { p.batch_invariant = false; };
+
+TEST(DecodeCuda, EveryFormatOrderBlockSizeAndPlan) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : kAllFormats) {
+    for (const PageOrder order : {PageOrder::kNhd, PageOrder::kHnd}) {
+      for (const int64_t block_size : {16, 32, 48, 64}) {
+        auto o = decode_options(format, kLengths);
+        o.order = order;
+        o.block_size = block_size;
+        const PagedCase c(o);
+        expect_matches(c);
+        expect_matches(c, kBalanced, 8);
+        expect_matches(c, [](AttendParams& p) { p.keys_per_split = 128; });
+      }
+    }
+  }
+}
+
+TEST(DecodeCuda, HeadDimsGroupsAndHeads) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : {Format::kBf16, Format::kE4m3PerHead, Format::kE4m3PerTokenHead}) {
+    for (const int64_t dim : {64, 96, 128, 256}) {
+      for (const int64_t group : {1, 2, 5, 8, 9, 16}) {
+        for (const int64_t heads : {1, 2, 3, 8, 10, 16}) {
+          if (heads > 3 && group % 4 != 0) continue;
+          auto o = decode_options(format, {1, 65, 200});
+          o.head_dim = dim;
+          o.q_per_kv = group;
+          o.num_kv_heads = heads;
+          o.order = group % 2 == 0 ? PageOrder::kNhd : PageOrder::kHnd;
+          expect_matches(PagedCase(o), kBalanced);
+        }
+      }
+    }
+  }
+}
+
+TEST(DecodeCuda, EveryLengthFrom1To1025) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerTokenHead}) {
+    std::vector<int32_t> lens;
+    for (int32_t len = 1; len <= 1025; ++len) lens.push_back(len);
+    auto o = decode_options(format, lens);
+    o.num_kv_heads = 1;
+    o.q_per_kv = 1;
+    o.head_dim = 64;
+    const PagedCase c(o);
+    expect_matches(c, kBalanced);
+    expect_matches(c);
+  }
+}
+
+TEST(DecodeCuda, WindowSoftCapAndSinks) {
+  KV_NEEDS_DEVICE();
+  const std::vector<float> sinks = {3, -2, 0, 5, 1, 2, -30, 8};
+  for (const Format format : kAllFormats) {
+    const PagedCase c(decode_options(format, {300, 17, 1, 64, 1000}));
+    for (const bool invariant : {true, false}) {
+      for (const int window : {1, 16, 64, 100}) {
+        expect_matches(c, [&](AttendParams& p) {
+          p.window = window;
+          p.batch_invariant = invariant;
+        });
+      }
+      expect_matches(c, [&](AttendParams& p) {
+        p.soft_cap = 5;
+        p.batch_invariant = invariant;
+      });
+      const Change with_sinks = [&](AttendParams& p) {
+        p.sinks = sinks;
+        p.batch_invariant = invariant;
+      };
+      expect_matches(c, with_sinks);
+      EXPECT_NE(run(c, with_sinks).out, run(c).out);
+    }
+  }
+}
+
+TEST(DecodeCuda, ErrorDoesNotGrowWithTheContext) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerTokenHead}) {
+    for (const int32_t len : {1024, 8192, 131072}) {
+      auto o = decode_options(format, {len});
+      o.num_kv_heads = 1;
+      o.q_per_kv = 1;
+      o.head_dim = 64;
+      o.block_size = 64;
+      o.k_sigma = 1e-3f;  // near-equal scores: every key counts
+      const PagedCase c(o);
+      const auto ref = run_ref(c);
+      for (const bool invariant : {true, false}) {
+        const auto out = run(c, [&](AttendParams& p) { p.batch_invariant = invariant; }).out;
+        double error = 0, size = 0;
+        for (size_t i = 0; i < out.size(); ++i) {
+          error += std::pow(out[i] - ref[i], 2);
+          size += std::pow(ref[i], 2);
+        }
+        // Near-equal weights round alike, so their error cancels in out = sum / sum only in part.
+        EXPECT_LT(std::sqrt(error / size), is_fp8(format) ? 1e-3 : 8e-3) << name(format) << len;
+      }
+    }
+  }
+}
+
+// Scales of the tokens spread over 2^20: the unit that V's weights are kept in moves.
+TEST(DecodeCuda, InlineScalesOfManySizes) {
+  KV_NEEDS_DEVICE();
+  PagedCase c(decode_options(Format::kE4m3PerTokenHead, {500}));
+  const CacheView& view = c.cache->layer(0);
+  for (int32_t t = 0; t < 500; ++t) {
+    const int64_t slot = c.slot(0, t);
+    for (int64_t h = 0; h < 2; ++h) {
+      const float scale = std::ldexp(1.0f, (t * 7) % 21 - 18) / 448;
+      std::memcpy(view.block(slot / 16) + view.page.side(Side::kV).scale_byte(h, slot % 16), &scale,
+                  4);
+    }
+  }
+  const Result r = run(c);
+  expect_close(r.out, run_ref(c), tolerance(c.o.k, Math::kBf16, 4), r.name);
+}
+
+TEST(DecodeCuda, QueriesOfManySizes) {
+  KV_NEEDS_DEVICE();
+  for (const float size : {1e-20f, 1e-3f, 60.0f, 1e20f}) {
+    PagedCase c(decode_options(Format::kE4m3PerHead, {77}));
+    for (uint16_t& x : c.q) x = bf16::encode(bf16::decode(x) * size);
+    const Change unscaled = [&](AttendParams& p) { p.softmax_scale /= size; };
+    const Result r = run(c, unscaled);
+    expect_close(r.out, run_ref(c, unscaled), tolerance(c.o.k, Math::kBf16, 5), r.name);
+  }
+}
+
+TEST(DecodeCuda, Fp8MathRoundsQueriesAndWeightsOnly) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : {Format::kE4m3PerTensor, Format::kE4m3PerHead}) {
+    for (const int64_t group : {4, 16}) {
+      auto o = decode_options(format, kLengths);
+      o.q_per_kv = group;
+      PagedCase c(o);
+      // Queries that E4M3 holds up to a power of two: then only the weights are rounded.
+      for (uint16_t& x : c.q) {
+        x = bf16::encode(e4m3::decode(e4m3::encode(bf16::decode(x) * 32)) / 32);
+      }
+      const Change fp8 = [](AttendParams& p) {
+        p.math = Math::kFp8;
+        p.batch_invariant = false;
+      };
+      const Result r = run(c, fp8);
+      EXPECT_NE(r.name.find("math=fp8"), std::string::npos) << r.name;
+      expect_close(r.out, run_ref(c), tolerance(format, Math::kFp8, 4), r.name);
+      EXPECT_NE(r.out, run(c, kBalanced).out);
+    }
+  }
+}
+
+TEST(DecodeCuda, BitsDoNotDependOnTheBatchOrTheBlocks) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : kAllFormats) {
+    const PagedCase c(decode_options(format, {700, 33, 2000, 1}));
+    const size_t row = c.q.size() / 4;
+    for (const int split : {0, 256}) {
+      const auto all = run(c, [&](AttendParams& p) { p.keys_per_split = split; });
+      EXPECT_NE(all.name.find(split == 0 ? "keys_all" : "keys256"), std::string::npos) << all.name;
+      for (size_t s = 0; s < 4; ++s) {
+        const std::vector<int32_t> lens = {c.o.seq_lens[s]}, start = {0, 1};
+        const auto alone = run(c, [&](AttendParams& p) {
+          p.keys_per_split = split;
+          p.seq_lens = lens;
+          p.query_start = start;
+          p.block_table.data = const_cast<int32_t*>(c.table.data()) + s * static_cast<size_t>(c.max_blocks);
+          p.block_table.sizes[0] = 1;
+          p.q.sizes[0] = p.out.sizes[0] = 1;
+        });
+        // run() hands row 0 of q to the card: only sequence 0 has the same query.
+        if (s == 0) {
+          EXPECT_EQ(std::memcmp(alone.out.data(), all.out.data(), row * sizeof(float)), 0)
+              << name(format) << " split " << split;
+        }
+      }
+    }
+    EXPECT_EQ(run(c, kBalanced).out, run(c, kBalanced).out) << "the same call twice";
+  }
+}
+
+TEST(DecodeCuda, AVisibleNanReachesTheResultAndOnlyIts) {
+  KV_NEEDS_DEVICE();
+  for (const Side side : kSides) {
+    auto o = decode_options(Format::kE4m3PerTensor, {40, 40});
+    const PagedCase c(o);
+    const CacheView& view = c.cache->layer(0);
+    const int64_t slot = c.slot(0, 5);
+    view.block(slot / 16)[view.page.side(side).byte(0, slot % 16, 3)] = 0x7f;
+    const auto out = run(c).out;
+    EXPECT_TRUE(std::isnan(out[3]));
+    EXPECT_TRUE(std::isfinite(out[static_cast<size_t>(4 * 128 + 3)]));  // the other KV head
+    EXPECT_TRUE(std::isfinite(out[static_cast<size_t>(8 * 128 + 3)]));  // the other sequence
+  }
+}
+
+TEST(DecodeCuda, OutputInBf16) {
+  KV_NEEDS_DEVICE();
+  const PagedCase c(decode_options(Format::kE4m3PerHead, {100}));
+  std::vector<float> host;
+  AttendParams p = c.params(host);
+  const auto q = to_device(c.q.data(), c.q.size());
+  const cuda::DeviceBuffer out(static_cast<int64_t>(c.q.size() * 2));
+  const DevicePages pages(p.cache);
+  p.q.data = q.data();
+  p.out.data = out.data();
+  p.out.dtype = DType::kBF16;
+  p.q.device = p.out.device = Device::kCuda;
+  p.cache = pages.view();
+  const auto f32 = run(c, kBalanced).out;
+  p.batch_invariant = false;
+  attend(p, Device::kCuda);
+  const auto halves = to_host<uint16_t>(out.data(), c.q.size());
+  for (size_t i = 0; i < halves.size(); ++i) EXPECT_EQ(halves[i], bf16::encode(f32[i]));
+}
+
+std::string refusal(const PagedCase& c, const Change& change) {
+  try {
+    run(c, change);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(DecodeCuda, RefusalsNameWhatIsNeededAndWhatIsSupported) {
+  KV_NEEDS_DEVICE();
+  const Change fp8 = [](AttendParams& p) { p.math = Math::kFp8; };
+  EXPECT_EQ(refusal(PagedCase(decode_options(Format::kBf16, {5})), fp8),
+            "attend: cuda supports math=fp8 on e4m3_per_tensor and e4m3_per_head, needed bf16");
+  auto wide = decode_options(Format::kE4m3PerHead, {5});
+  wide.q_per_kv = 17;
+  EXPECT_EQ(refusal(PagedCase(wide), nullptr),
+            "attend: cuda supports 1 to 16 query heads per KV head, needed 17");
+  auto odd = decode_options(Format::kE4m3PerHead, {5});
+  odd.head_dim = 80;
+  EXPECT_EQ(refusal(PagedCase(odd), nullptr),
+            "attend: cuda supports head_dim 64, 96, 128 and 256, needed 80");
+  EXPECT_EQ(refusal(PagedCase(decode_options(Format::kE4m3PerHead, {500})),
+                    [](AttendParams& p) { p.keys_per_split = 100; }),
+            "attend: keys_per_split: cuda supports multiples of 64 here, needed 100");
+}
+
+}  // namespace
+}  // namespace kv
