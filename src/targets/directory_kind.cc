@@ -69,6 +69,7 @@ DirectoryKind directory_kind(const ScaleSet& set) {
       return DirectoryKind::kSglangJson;
     case ScaleFamily::kEdgeOnnx:
       return DirectoryKind::kEdgeOnnx;
+    case ScaleFamily::kScaleFile:  // no engine reads it
     case ScaleFamily::kOther:
       return DirectoryKind::kOther;
   }

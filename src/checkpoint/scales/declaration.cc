@@ -61,6 +61,8 @@ std::string_view name(ScaleFamily family) {
       return "SGLang JSON";
     case ScaleFamily::kMistral:
       return "Mistral";
+    case ScaleFamily::kScaleFile:
+      return "kvscale scale file";
     case ScaleFamily::kOther:
       return "another method";
   }

@@ -21,7 +21,8 @@ enum class ScaleFamily : uint8_t {
   kEdgeOnnx,
   kSglangJson,
   kMistral,
-  kOther  // a method that has no KV scales that any engine reads
+  kScaleFile,  // kvscale's own
+  kOther       // a method that has no KV scales that any engine reads
 };
 
 /// "compressed-tensors", "ModelOpt", ...

@@ -135,6 +135,12 @@ ScaleSet read_folder(const fs::path& folder) {
   const bool has_config = fs::exists(folder / "config.json");
   const std::vector<fs::path> files = weight_files(folder, has_config, out);
   if (files.empty()) {
+    const fs::path json = folder / "kv_cache_scales.json";
+    if (!has_config && fs::exists(json)) {
+      read_sglang_json(json, out);
+      finish_scales(out);
+      return out;
+    }
     const std::vector<fs::path> graphs = files_ending(folder, ".onnx");
     if (!has_config && graphs.empty()) {
       throw FormatError(fmt::format(
