@@ -29,9 +29,19 @@ void refuse_weight_groups(const JsonFields& quantization) {
   }
 }
 
+// An algorithm that leaves out every module ("*") leaves plain weights.
+bool leaves_out_all(const JsonFields& quantization) {
+  for (const char* key : {"ignore", "exclude_modules"}) {
+    const Json* list = quantization.find(key);
+    if (list != nullptr && list->is_array() && *list == Json::array({"*"})) return true;
+  }
+  return false;
+}
+
 // ModelOpt names what it did to the weights; null or absent when only the KV cache has scales.
 void refuse_algorithm(const JsonFields& quantization) {
   const Json* algorithm = quantization.find("quant_algo");
+  if (algorithm != nullptr && leaves_out_all(quantization)) return;
   if (algorithm != nullptr) refuse(quantization, "quant_algo", *algorithm);
 }
 

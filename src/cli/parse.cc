@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/args.h"
+#include "cli/parse_scales.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
 
@@ -143,6 +144,7 @@ int dispatch(int argc, const char* const* argv) {
   add_eval(app, eval);
   add_decide(app, decide);
   add_bench(app, bench);
+  const ScaleCommands scale_commands(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -155,6 +157,7 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("eval")) return run_eval(eval);
   if (app.got_subcommand("decide")) return run_decide(decide);
   if (app.got_subcommand("bench")) return run_bench(bench);
+  if (const auto code = scale_commands.run()) return *code;
   fmt::print("{}", app.help());
   return 0;
 }

@@ -62,7 +62,8 @@ bool is_kept_16_bit(const ScaleSet& set, int layer) {
          std::ranges::find(set.record->bf16_layers, layer) != set.record->bf16_layers.end();
 }
 
-// SGLang takes a JSON file only when it has exactly its ranks, each with exactly the model's layers.
+// SGLang takes a JSON file only when it has exactly its ranks, each with exactly the model's
+// layers.
 bool json_fits(const ScaleSet& set, int tp) {
   std::map<int, int> layers_of_rank;
   for (const StoredScale& scale : set.scales) {

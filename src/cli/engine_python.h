@@ -1,0 +1,23 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace kv::cli {
+
+/// What an engine's own loader holds, per layer and side ('k', 'v').
+struct EngineReading {
+  std::string loader;  // "vllm 0.32.0", "transformers 5.19.0 with compressed-tensors 0.17.0"
+  std::map<std::pair<int, char>, std::vector<float>> scales;
+};
+
+/// Lets `engine` ("vllm", or any other name for Hugging Face's loader) read the directory in a
+/// Python that has it, and returns what it held after its own casts. Throws Error with the end of
+/// what it printed when it failed.
+EngineReading read_with_engine(const std::string& python, const std::string& engine,
+                               const std::filesystem::path& folder);
+
+}  // namespace kv::cli
