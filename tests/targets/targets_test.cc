@@ -27,13 +27,15 @@ TEST(Targets, EveryRowSaysEveryLayoutWithNumericsAndSource) {
       EXPECT_FALSE(!layout.supported && layout.note.empty()) << row.name << ": no reason given";
     }
   }
-  EXPECT_EQ(names.size(), 4u);
+  EXPECT_EQ(names.size(), 10u);
 }
 
 TEST(Targets, AnEngineAloneMeansItsFirstRow) {
   EXPECT_EQ(find_target("vllm").name, "vllm:flash_attn3");
   EXPECT_EQ(find_target("vllm:cpu").round, "truncate");
   for (const std::string& layout : kLayouts) EXPECT_TRUE(support(layout, "vllm").supported);
+  EXPECT_EQ(engines(),
+            (std::vector<std::string_view>{"vllm", "sglang", "tensorrt-llm", "edge-llm"}));
   EXPECT_EQ(support("fp8_tensor", "vllm").math, "fp8");
   EXPECT_EQ(support("fp8_token_head", "vllm").math, "bf16")
       << "the Triton kernel keeps Q in 16 bits";
@@ -45,6 +47,33 @@ TEST(Targets, CpuBackendRunsOneScaleALayerOnly) {
   EXPECT_FALSE(support("fp8_head", "vllm:cpu").supported);
   EXPECT_FALSE(support("fp8_token_head", "vllm:cpu").supported);
   EXPECT_THROW(launch_flags({"fp8_head", {}, {}}, "vllm:cpu"), ValueError);
+}
+
+TEST(Targets, ADeviceAfterTheNameIsHeldAgainstTheRow) {
+  EXPECT_EQ(find_target("vllm:flash_attn3@h100").name, "vllm:flash_attn3");
+  EXPECT_EQ(find_target("vllm@l4").name, "vllm:flashinfer") << "the first row that runs there";
+  EXPECT_EQ(find_target("vllm@cpu").name, "vllm:cpu");
+  EXPECT_THROW(find_target("vllm:flash_attn3@l4"), ValueError);
+  EXPECT_THROW(find_target("vllm@h101"), ValueError);
+}
+
+TEST(Targets, ALayoutThatDoesNotRunNamesTheTargetsThatRunIt) {
+  for (const char* target : {"sglang", "edge-llm", "tensorrt-llm", "vllm:triton"}) {
+    try {
+      launch_flags({"fp8_head", {}, {}}, target);
+      FAIL() << target;
+    } catch (const ValueError& e) {
+      EXPECT_NE(std::string(e.what()).find("vllm:flash_attn3"), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST(Targets, EnginesWithoutSkippedLayersSaySo) {
+  for (const char* target : {"sglang", "edge-llm", "tensorrt-llm"}) {
+    EXPECT_FALSE(launch_flags({"fp8_scale1", {0}, {}}, target).can_express) << target;
+    EXPECT_TRUE(launch_flags({"fp8_scale1", {}, {}}, target).can_express) << target;
+  }
+  EXPECT_EQ(launch_flags({"fp8_tensor", {}, {}}, "sglang").text(), "--kv-cache-dtype fp8_e4m3");
 }
 
 TEST(Targets, UnknownNamesAreErrorsThatListTheKnownOnes) {
