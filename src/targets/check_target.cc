@@ -41,7 +41,7 @@ void check_vllm(const ScaleSet& set, const TargetRow& row, DryRun& run) {
   if (row.round == "truncate") {
     run.notes.emplace_back("the cache write truncates instead of rounding to nearest");
   }
-  const bool rounds = run.outcome == Outcome::kUsed && !is_ct;
+  const bool rounds = run.outcome == LoadOutcome::kUsed && !is_ct;
   if (rounds && (set.geometry.dtype == "bfloat16" || set.geometry.dtype == "float16")) {
     run.notes.push_back(
         fmt::format("scales are held in the model's dtype, {}", set.geometry.dtype));
@@ -50,7 +50,7 @@ void check_vllm(const ScaleSet& set, const TargetRow& row, DryRun& run) {
     run.notes.emplace_back("log and metrics go on saying kv_cache_dtype=auto: they prove nothing");
   }
   if (std::ranges::none_of(set.scales, [](const auto& s) { return s.side == ScaleSide::kQ; }) &&
-      run.outcome == Outcome::kUsed) {
+      run.outcome == LoadOutcome::kUsed) {
     run.notes.emplace_back("q_scale is absent: 1.0, whatever the log says");
   }
 }
@@ -58,7 +58,7 @@ void check_vllm(const ScaleSet& set, const TargetRow& row, DryRun& run) {
 void check_sglang(const ScaleSet& set, DryRun& run) {
   run.notes.emplace_back(
       "the log line about scales that default to 1.0 appears whether or not they were loaded");
-  if (run.outcome == Outcome::kUsed && holds_scales(set)) {
+  if (run.outcome == LoadOutcome::kUsed && holds_scales(set)) {
     run.notes.emplace_back(
         "no-sat: on torch up to 2.11, or on gfx94x, what lies beyond 464 times a scale becomes NaN "
         "instead of clipping");
@@ -85,13 +85,14 @@ void check_edge_llm(const ScaleSet& set, DryRun& run) {
 // The engine runs, and the numbers in the file do not arrive.
 void check_ignored(const ScaleSet& set, DryRun& run) {
   if (!holds_scales(set) || all_one(set)) return;
-  if (run.outcome == Outcome::kIgnored || run.outcome == Outcome::kDefaults) {
+  if (run.outcome == LoadOutcome::kIgnored || run.outcome == LoadOutcome::kDefaults) {
     const bool is_head = run.kind == DirectoryKind::kCtHead;
     add(run, is_head ? "per-head" : "ignored",
         fmt::format("this engine does not use these scales: {}",
-                    run.outcome == Outcome::kIgnored ? "the cache stays in 16 bit, or runs at 1.0 "
-                                                       "when FP8 is forced"
-                                                     : "the FP8 cache runs at 1.0"),
+                    run.outcome == LoadOutcome::kIgnored
+                        ? "the cache stays in 16 bit, or runs at 1.0 "
+                          "when FP8 is forced"
+                        : "the FP8 cache runs at 1.0"),
         Severity::kBroken);
   }
 }
@@ -109,7 +110,7 @@ void check_target(const ScaleSet& set, const TargetRow& row, DryRun& run) {
   if (!run.starts) {
     add(run, id_of_refusal(run), "does not start: " + run.refusal, Severity::kBroken);
   }
-  if (run.outcome == Outcome::kUnknown) {
+  if (run.outcome == LoadOutcome::kUnknown) {
     add(run, "not-known",
         "nobody has looked at what this engine does with: " + std::string(name(run.kind)),
         Severity::kDoubtful);

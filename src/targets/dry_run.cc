@@ -24,8 +24,8 @@ LayerRule rule_of(std::string_view engine, DirectoryKind kind) {
   }
 }
 
-std::string how_of(Outcome outcome) {
-  return outcome == Outcome::kIgnored ? "ignored" : "default 1.0";
+std::string how_of(LoadOutcome outcome) {
+  return outcome == LoadOutcome::kIgnored ? "ignored" : "default 1.0";
 }
 
 LayerOutcome unscaled(int layer, const std::string& how, int tp) {
@@ -80,7 +80,7 @@ void fill_layers(const ScaleSet& set, const TargetRow& row, int tp, DryRun& run)
   for (const int layer : layers_of(set)) {
     if (is_kept_16_bit(set, layer)) {
       run.layers.push_back(unscaled(layer, "16-bit", tp));
-    } else if (run.outcome == Outcome::kUsed) {
+    } else if (run.outcome == LoadOutcome::kUsed) {
       run.layers.push_back(rule(set, layer, row, tp, run));
     } else {
       run.layers.push_back(unscaled(layer, how_of(run.outcome), tp));
@@ -126,20 +126,20 @@ DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
   run.message = rule.message;
   run.basis = name(rule.basis);
   run.source = rules.source;
-  if (rule.outcome == Outcome::kRefused) {
+  if (rule.outcome == LoadOutcome::kRefused) {
     run.starts = false;
     run.refusal = rule.message;
   }
   if (set.geometry.num_kv_heads > 0 && request.tp > 1) {
     heads_of_ranks(set.geometry.num_kv_heads, request.tp);  // refuses what does not divide
   }
-  if (run.kind == DirectoryKind::kSglangJson && run.outcome == Outcome::kUsed &&
+  if (run.kind == DirectoryKind::kSglangJson && run.outcome == LoadOutcome::kUsed &&
       !json_fits(set, request.tp)) {
-    run.outcome = Outcome::kDefaults;
+    run.outcome = LoadOutcome::kDefaults;
     run.message = "the file has not exactly one entry per rank and layer: logged, all scales 1.0";
   }
-  if (run.starts && run.outcome != Outcome::kUnknown) fill_layers(set, row, request.tp, run);
-  if (!run.starts) run.outcome = Outcome::kRefused;
+  if (run.starts && run.outcome != LoadOutcome::kUnknown) fill_layers(set, row, request.tp, run);
+  if (!run.starts) run.outcome = LoadOutcome::kRefused;
   check_target(set, row, run);
   return run;
 }

@@ -34,7 +34,7 @@ struct LayerOutcome {
 struct DryRun {
   std::string target, version;
   DirectoryKind kind = DirectoryKind::kPlain;
-  Outcome outcome = Outcome::kUnknown;
+  LoadOutcome outcome = LoadOutcome::kUnknown;
   bool starts = true;
   std::string refusal;     // why it does not start, or what it says
   std::string auto_dtype;  // what the cache dtype "auto" becomes

@@ -63,17 +63,17 @@ const EngineRule& find_rule(const EngineRules& rules, DirectoryKind kind,
                                      rules.engine, version, name(kind)));
 }
 
-std::string_view name(Outcome outcome) {
+std::string_view name(LoadOutcome outcome) {
   switch (outcome) {
-    case Outcome::kUsed:
+    case LoadOutcome::kUsed:
       return "used";
-    case Outcome::kDefaults:
+    case LoadOutcome::kDefaults:
       return "scale 1.0";
-    case Outcome::kIgnored:
+    case LoadOutcome::kIgnored:
       return "ignored";
-    case Outcome::kRefused:
+    case LoadOutcome::kRefused:
       return "refused";
-    case Outcome::kUnknown:
+    case LoadOutcome::kUnknown:
       return "not known";
   }
   return "";

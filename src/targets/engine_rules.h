@@ -12,7 +12,7 @@
 namespace kv {
 
 /// What an engine does with the scales of a kind of directory.
-enum class Outcome : uint8_t {
+enum class LoadOutcome : uint8_t {
   kUsed,      // the stored numbers reach the kernels
   kDefaults,  // FP8 cache at scale 1.0
   kIgnored,   // the cache stays in 16 bit; forced to FP8 it runs at 1.0
@@ -27,7 +27,7 @@ enum class Basis : uint8_t { kExecuted, kRead, kInferred };
 struct EngineRule {
   DirectoryKind kind;
   std::string_view since, until;  // versions [since, until); empty: open
-  Outcome outcome;
+  LoadOutcome outcome;
   bool auto_is_fp8 = false;  // what cache dtype "auto" becomes
   std::string_view flag;     // what the user must pass for an FP8 cache; empty: nothing
   std::string_view message;  // what the engine says about it; empty: nothing
@@ -52,7 +52,7 @@ const EngineRule& find_rule(const EngineRules& rules, DirectoryKind kind, std::s
 /// for what is no such version.
 int compare_versions(std::string_view a, std::string_view b);
 
-std::string_view name(Outcome outcome);
+std::string_view name(LoadOutcome outcome);
 std::string_view name(Basis basis);
 
 /// Rows by engine.

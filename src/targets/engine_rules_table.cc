@@ -7,7 +7,7 @@ namespace kv {
 namespace {
 
 using K = DirectoryKind;
-using O = Outcome;
+using O = LoadOutcome;
 constexpr bool kFp8Auto = true, k16BitAuto = false;
 constexpr std::string_view kFp8Flag = "--kv-cache-dtype fp8";
 constexpr std::string_view kE4m3Flag = "--kv-cache-dtype fp8_e4m3";

@@ -56,8 +56,8 @@ std::string verdict_of(const Verification& v) {
   Diagnosis all;
   all.warnings = v.findings;
   if (all.health() == "broken") return "contradicted";
-  const bool is_known = v.observed.outcome == Outcome::kUsed ||
-                        (v.observed.outcome == Outcome::kDefaults && v.declared.empty());
+  const bool is_known = v.observed.outcome == LoadOutcome::kUsed ||
+                        (v.observed.outcome == LoadOutcome::kDefaults && v.declared.empty());
   return is_known ? "proven" : "not_provable";
 }
 
@@ -70,7 +70,7 @@ Verification verify(const ScaleSet& set, const std::vector<ExportedScale>& decla
     if (warning.severity == Severity::kBroken) out.findings.push_back(warning);
   }
   for (const ScaleWarning& warning : out.observed.warnings) out.findings.push_back(warning);
-  if (out.observed.starts && out.observed.outcome != Outcome::kUnknown) {
+  if (out.observed.starts && out.observed.outcome != LoadOutcome::kUnknown) {
     for (const ExportedScale& one : declared) compare(one, out.observed, request.tp, out);
   }
   out.verdict = verdict_of(out);

@@ -47,7 +47,7 @@ bool warns(const DryRun& result, const std::string& id) {
 
 void expect_used(const DryRun& result) {
   EXPECT_TRUE(result.starts) << result.refusal;
-  EXPECT_EQ(result.outcome, Outcome::kUsed);
+  EXPECT_EQ(result.outcome, LoadOutcome::kUsed);
   ASSERT_EQ(result.layers.size(), 4u);
   for (const LayerOutcome& layer : result.layers) {
     EXPECT_EQ(layer.k.ranks.at(0), std::vector<float>{ScaleFolder::k_scale(layer.layer)});
@@ -74,13 +74,13 @@ TEST(DryRun, Case05TheDeclaredSchemeReachesVllmAndTheNewSglang) {
   EXPECT_EQ(vllm.auto_dtype, "fp8_e4m3");
   expect_used(run(set, "sglang"));
   const DryRun old = run(set, "sglang", "0.5.10");
-  EXPECT_EQ(old.outcome, Outcome::kIgnored);
+  EXPECT_EQ(old.outcome, LoadOutcome::kIgnored);
   EXPECT_EQ(old.auto_dtype, "16-bit");
   EXPECT_TRUE(warns(old, "ignored"));
   const DryRun trt = run(set, "tensorrt-llm");
   EXPECT_FALSE(trt.starts);
   EXPECT_TRUE(warns(trt, "kv-only-ct-trtllm"));
-  EXPECT_EQ(run(set, "edge-llm").outcome, Outcome::kIgnored);
+  EXPECT_EQ(run(set, "edge-llm").outcome, LoadOutcome::kIgnored);
 }
 
 TEST(DryRun, ProfileBIsUsedEverywhereButInTensorRtLlm) {
@@ -90,7 +90,7 @@ TEST(DryRun, ProfileBIsUsedEverywhereButInTensorRtLlm) {
     expect_used(run(set, target));
   }
   const DryRun trt = run(set, "tensorrt-llm");
-  EXPECT_EQ(trt.outcome, Outcome::kDefaults);
+  EXPECT_EQ(trt.outcome, LoadOutcome::kDefaults);
   EXPECT_EQ(trt.layers.at(2).k.ranks.at(0), std::vector<float>{1.0f});
   EXPECT_TRUE(warns(trt, "ignored"));
 }
@@ -100,11 +100,11 @@ TEST(DryRun, RefusalsSayWithWhichMessage) {
   EXPECT_FALSE(kv_only.starts);
   EXPECT_EQ(kv_only.refusal, "Missing 'quant_algo'");
   EXPECT_TRUE(warns(kv_only, "kv-only-modelopt"));
-  EXPECT_EQ(run(modelopt_scaled(kKvOnly), "edge-llm").outcome, Outcome::kUsed);
+  EXPECT_EQ(run(modelopt_scaled(kKvOnly), "edge-llm").outcome, LoadOutcome::kUsed);
   const DryRun bare = run(scaled(""), "vllm");
   EXPECT_FALSE(bare.starts);
   EXPECT_NE(bare.refusal.find("no module or parameter"), std::string::npos);
-  EXPECT_EQ(run(scaled(""), "vllm", "0.28").outcome, Outcome::kIgnored);
+  EXPECT_EQ(run(scaled(""), "vllm", "0.28").outcome, LoadOutcome::kIgnored);
   EXPECT_THROW(run(scaled(""), "vllm", "newest"), ValueError);
   EXPECT_THROW(run(scaled(""), "ollama"), ValueError);
 }
@@ -238,7 +238,7 @@ TEST(DryRun, Case20PerHeadScalesAreRefusedIgnoredOrCollapsed) {
   EXPECT_FALSE(triton.starts);
   EXPECT_EQ(triton.refusal, "per-head quant scales not supported");
   const DryRun sglang = run(set, "sglang");
-  EXPECT_EQ(sglang.outcome, Outcome::kIgnored);
+  EXPECT_EQ(sglang.outcome, LoadOutcome::kIgnored);
   EXPECT_TRUE(warns(sglang, "per-head"));
   ScaleFolder scalar(1);
   scalar.tensor(scalar.module(0) + ".k_proj.k_scale", "F32", {2}, {0.5f, 0.25f});
@@ -278,7 +278,7 @@ TEST(DryRun, Case12SglangsJsonIsTakenWholeOrNotAtAll) {
   EXPECT_EQ(one.layers.at(1).k.ranks.at(0), std::vector<float>{0.25f});
   EXPECT_EQ(one.layers.at(1).v.how, "shared");
   const DryRun two = run(set, "sglang", "", 2);
-  EXPECT_EQ(two.outcome, Outcome::kDefaults) << "one rank is missing";
+  EXPECT_EQ(two.outcome, LoadOutcome::kDefaults) << "one rank is missing";
   EXPECT_TRUE(warns(two, "ignored"));
 }
 
