@@ -31,7 +31,8 @@ struct Case {
   Format format;
   PageOrder order;
   Math math;
-  int max_heads;  // of a block; 0: the plan's own choice
+  int max_heads, blocks_per_sm;
+  bool gap;
 };
 
 struct Row {
@@ -82,10 +83,6 @@ class DecodeBench {
     out_ = cuda::DeviceBuffer(c_.batch * row_values() * 2);
     cuda::fill_normal(q_.as<uint16_t>(), c_.batch * row_values(), 99, nullptr);
     seq_lens_.assign(static_cast<size_t>(c_.batch), static_cast<int32_t>(c_.context));
-    std::vector<int32_t> rows(seq_lens_.size());
-    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
-    device_lens_ = uploaded(seq_lens_);
-    device_rows_ = uploaded(rows);
     device_table_ = uploaded(table_);
   }
 
@@ -96,12 +93,15 @@ class DecodeBench {
   }
 
   void plan() {
-    const cuda::DecodeShape shape =
-        cuda::decode_shape(view().page, view().block_stride, cuda::device_info().shared_bytes,
-                           c_.max_heads > 0 ? c_.max_heads : 8);
+    const cuda::DecodeShape shape = cuda::decode_shape(
+        view().page, view().block_stride,
+        {cuda::device_info().shared_bytes / c_.blocks_per_sm - 1024 * (c_.blocks_per_sm - 1),
+         c_.max_heads, c_.gap});
     cuda::DecodePlanOptions options;
-    options.blocks = cuda::device_info().num_sms;
-    run_ = std::make_unique<cuda::DecodeRun>(cuda::plan_decode(shape, seq_lens_, options),
+    options.blocks = cuda::device_info().num_sms * c_.blocks_per_sm;
+    std::vector<int32_t> rows(seq_lens_.size());
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
+    run_ = std::make_unique<cuda::DecodeRun>(cuda::plan_decode(shape, seq_lens_, rows, options),
                                              c_.q_heads / c_.kv_heads, c_.head_dim, nullptr);
     cuda::check(cudaDeviceSynchronize(), "plan");
   }
@@ -115,8 +115,6 @@ class DecodeBench {
     a.cache = view();
     a.block_table = device_table_.as<const int32_t>() + set * c_.batch * columns_;
     a.table_stride = columns_;
-    a.seq_lens = device_lens_.as<const int32_t>();
-    a.query_row = device_rows_.as<const int32_t>();
     a.k_scale = a.v_scale = pages_->scales();
     a.q_per_kv = c_.q_heads / c_.kv_heads;
     a.softmax_scale = 1 / std::sqrt(static_cast<float>(c_.head_dim));
@@ -183,7 +181,7 @@ class DecodeBench {
   int64_t columns_ = 0, bytes_ = 0, sets_ = 1;
   std::unique_ptr<FilledPages> pages_;
   std::vector<int32_t> table_, seq_lens_;
-  cuda::DeviceBuffer q_, out_, device_lens_, device_rows_, device_table_;
+  cuda::DeviceBuffer q_, out_, device_table_;
   std::unique_ptr<cuda::DecodeRun> run_;
 };
 
@@ -229,7 +227,8 @@ int run(const Options& o) {
              o.number("kv-heads", 8), o.number("head-dim", 128), o.number("block-size", 16),
              format_named(format), o.has("hnd") ? PageOrder::kHnd : PageOrder::kNhd,
              o.text("math", "bf16") == "fp8" ? Math::kFp8 : Math::kBf16,
-             static_cast<int>(o.number("heads-per-block", 0))};
+             static_cast<int>(o.number("heads-per-block", 8)),
+             static_cast<int>(o.number("blocks-per-sm", 1)), !o.has("no-gap")};
       print_row(DecodeBench(c).run(), limit, as);
     }
   }

@@ -16,20 +16,19 @@ class DecodeRun {
   DecodeRun(const DecodePlan& plan, int64_t q_per_kv, int64_t head_dim, StreamHandle stream);
 
   const DecodePlan& plan() const { return plan_; }
-  const DecodeItem* items() const { return plan_bytes_.as<const DecodeItem>(); }
-  const int32_t* item_start() const { return item_start_.as<const int32_t>(); }
+  const DecodeItem* items() const { return items_.as<const DecodeItem>(); }
   const DecodeMerge* merges() const { return merges_.as<const DecodeMerge>(); }
   float* partial_out() const { return partial_out_.as<float>(); }
   float* partial_sums() const { return partial_sums_.as<float>(); }
 
  private:
   DecodePlan plan_;
-  DeviceBuffer plan_bytes_, item_start_, merges_, partial_out_, partial_sums_;
+  DeviceBuffer items_, merges_, partial_out_, partial_sums_;
 };
 
 /// One decode step; all pointers in device memory, strides in elements.
 struct DecodeArgs {
-  const uint16_t* q = nullptr;  // bf16, rows by query_row
+  const uint16_t* q = nullptr;  // bf16, rows as the plan names them
   int64_t q_row_stride = 0, q_head_stride = 0;
   void* out = nullptr;  // bf16 or f32
   bool out_is_f32 = false;
@@ -37,10 +36,8 @@ struct DecodeArgs {
   CacheView cache;
   const int32_t* block_table = nullptr;  // [num_seqs, table_stride]
   int64_t table_stride = 0;
-  const int32_t* seq_lens = nullptr;    // [num_seqs], the lengths that were planned
-  const int32_t* query_row = nullptr;   // [num_seqs] row of q and out
   const float *k_scale = nullptr, *v_scale = nullptr;  // [num_kv_heads], for static scales
-  const float* sinks = nullptr;         // [num_q_heads] score of a key without a value; or none
+  const float* sinks = nullptr;  // [num_q_heads] score of a key without a value; or none
   int64_t q_per_kv = 1;
   float softmax_scale = 1, soft_cap = 0;
   int window = 0;

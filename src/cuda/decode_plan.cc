@@ -38,25 +38,27 @@ void check_page(const PageLayout& page, int64_t block_stride) {
 }
 
 /// Fills in how one tile of `heads` heads is copied; false if its pieces are no legal bulk copies.
-bool place_pieces(const PageLayout& page, int heads, DecodeShape& s) {
+bool place_pieces(const PageLayout& page, int heads, bool gap, DecodeShape& s) {
   const auto cell = static_cast<int>(cell_bytes(page));
   s.heads = heads;
   s.head_groups = static_cast<int>(page.num_kv_heads) / heads;
-  s.tile_bytes = kTileTokens * heads * cell;
   if (page.order == PageOrder::kHnd) {
     s.pieces_per_tile = heads;
-    s.piece_bytes = kTileTokens * cell;
+    s.piece_bytes = s.piece_pitch = kTileTokens * cell;
     s.piece_step = page.side(Side::kK).head_stride;
     s.smem_head_stride = s.piece_bytes;
     s.smem_slot_stride = cell;
   } else {
-    const bool whole = heads == page.num_kv_heads;  // then all slots of a tile are one piece
+    const bool whole = !gap && heads == page.num_kv_heads;  // then a tile's slots are one piece
     s.pieces_per_tile = whole ? 1 : kTileTokens;
-    s.piece_bytes = whole ? s.tile_bytes : heads * cell;
+    s.piece_bytes = s.piece_pitch = (whole ? kTileTokens : 1) * heads * cell;
+    // Four keys of neighbouring lanes then start 32 bytes apart, modulo the 128 of all banks.
+    while (gap && s.piece_pitch % 64 != 32) s.piece_pitch += 16;
     s.piece_step = page.side(Side::kK).slot_stride;
     s.smem_head_stride = cell;
-    s.smem_slot_stride = heads * cell;
+    s.smem_slot_stride = whole ? heads * cell : s.piece_pitch;
   }
+  s.tile_bytes = s.pieces_per_tile * s.piece_pitch;
   return s.piece_bytes % 16 == 0;
 }
 
@@ -85,7 +87,7 @@ void number_partials(DecodePlan& plan) {
     }
     const int count = static_cast<int>(end - i) * per_item;
     if (count > 1) {
-      plan.merges.push_back({first.seq, first.head_group, plan.num_partials, count});
+      plan.merges.push_back({first.query_row, first.head_group, plan.num_partials, count});
       for (size_t j = i; j < end; ++j) {
         plan.items[order[j]].partial = plan.num_partials;
         plan.num_partials += per_item;
@@ -95,8 +97,11 @@ void number_partials(DecodePlan& plan) {
   }
 }
 
+using BlockItems = std::vector<std::vector<DecodeItem>>;
+
 /// Spreads stages over blocks evenly: a block takes a run of stages that may cross sequences.
-void spread_evenly(DecodePlan& plan, std::span<const int32_t> seq_lens, int window, int blocks) {
+BlockItems spread_evenly(const DecodePlan& plan, std::span<const int32_t> seq_lens, int window,
+                         int blocks) {
   const int tiles = plan.shape.tiles, groups = plan.shape.head_groups;
   std::vector<int64_t> steps(seq_lens.size());
   int64_t total = 0;
@@ -105,20 +110,21 @@ void spread_evenly(DecodePlan& plan, std::span<const int32_t> seq_lens, int wind
     total += steps[s] * groups;
   }
   const int64_t used = std::min<int64_t>(blocks, total);
+  BlockItems of_block(static_cast<size_t>(used));
   size_t seq = 0;
   int group = 0;
   int64_t done = 0, begin = 0;  // stages of (seq, group) handed out; of all
-  plan.item_start = {0};
   for (int64_t block = 0; block < used; ++block) {
     const int64_t end = (block + 1) * total / used;
     while (begin < end) {
       const int64_t take = std::min(end - begin, steps[seq] - done);
       const int first = first_tile(seq_lens[seq], window);
-      plan.items.push_back({static_cast<int32_t>(seq), group,
-                            first + static_cast<int>(done) * tiles,
-                            std::min(first + static_cast<int>(done + take) * tiles,
-                                     end_tile(seq_lens[seq])),
-                            -1});
+      DecodeItem& item = of_block[static_cast<size_t>(block)].emplace_back();
+      item.seq = static_cast<int32_t>(seq);
+      item.head_group = group;
+      item.begin_tile = first + static_cast<int>(done) * tiles;
+      item.end_tile = std::min(first + static_cast<int>(done + take) * tiles,
+                               end_tile(seq_lens[seq]));
       begin += take;
       done += take;
       if (done == steps[seq]) {
@@ -126,14 +132,14 @@ void spread_evenly(DecodePlan& plan, std::span<const int32_t> seq_lens, int wind
         if (++group == groups) group = 0, ++seq;
       }
     }
-    plan.item_start.push_back(static_cast<int32_t>(plan.items.size()));
   }
+  return of_block;
 }
 
 /// Splits every sequence by itself, then hands the longest items out first, each to the block that
 /// has least.
-void split_by_sequence(DecodePlan& plan, std::span<const int32_t> seq_lens, int window, int split,
-                       int blocks) {
+BlockItems split_by_sequence(const DecodePlan& plan, std::span<const int32_t> seq_lens, int window,
+                             int split, int blocks) {
   std::vector<DecodeItem> items;
   for (size_t s = 0; s < seq_lens.size(); ++s) {
     const int end = end_tile(seq_lens[s]);
@@ -141,7 +147,7 @@ void split_by_sequence(DecodePlan& plan, std::span<const int32_t> seq_lens, int 
     for (int group = 0; group < plan.shape.head_groups; ++group) {
       for (int at = first_tile(seq_lens[s], window); at < end;) {
         const int next = std::min(end, (at / step + 1) * step);
-        items.push_back({static_cast<int32_t>(s), group, at, next, -1});
+        items.push_back({static_cast<int32_t>(s), group, at, next, -1, 0, 0, -1});
         at = next;
       }
     }
@@ -153,51 +159,46 @@ void split_by_sequence(DecodePlan& plan, std::span<const int32_t> seq_lens, int 
   using Load = std::pair<int64_t, size_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
   for (size_t b = 0; b < used; ++b) least.push({0, b});
-  std::vector<std::vector<DecodeItem>> of_block(used);
+  BlockItems of_block(used);
   for (const DecodeItem& item : items) {
     auto [load, block] = least.top();
     least.pop();
     of_block[block].push_back(item);
     least.push({load + item.end_tile - item.begin_tile + 1, block});
   }
-  plan.item_start = {0};
-  for (const auto& mine : of_block) {
-    plan.items.insert(plan.items.end(), mine.begin(), mine.end());
-    plan.item_start.push_back(static_cast<int32_t>(plan.items.size()));
+  return of_block;
+}
+
+/// Lays the items out as blocks find them: everybody's first, then the others.
+void link_items(DecodePlan& plan, const BlockItems& of_block, std::span<const int32_t> seq_lens,
+                std::span<const int32_t> query_rows) {
+  plan.num_blocks = static_cast<int>(of_block.size());
+  for (const auto& mine : of_block) plan.items.push_back(mine.front());
+  for (size_t block = 0; block < of_block.size(); ++block) {
+    size_t last = block;
+    for (size_t i = 1; i < of_block[block].size(); ++i) {
+      plan.items[last].next = static_cast<int32_t>(plan.items.size());
+      last = plan.items.size();
+      plan.items.push_back(of_block[block][i]);
+    }
+  }
+  for (DecodeItem& item : plan.items) {
+    item.seq_len = seq_lens[static_cast<size_t>(item.seq)];
+    item.query_row = query_rows[static_cast<size_t>(item.seq)];
   }
 }
 
-}  // namespace
-
-DecodeShape decode_shape(const PageLayout& page, int64_t block_stride, int64_t shared_bytes,
-                         int max_heads) {
-  check_page(page, block_stride);
-  for (int heads = static_cast<int>(std::min<int64_t>(max_heads, page.num_kv_heads)); heads > 0;
-       --heads) {
-    DecodeShape s;
-    if (page.num_kv_heads % heads != 0 || !place_pieces(page, heads, s)) continue;
-    if (s.tile_bytes > kLargestStage) continue;
-    s.tiles = 1;  // a power of two, so that the 32 page indices that are held ahead hold whole stages
-    while (2 * s.tiles * heads <= 8 && 2 * s.stage_bytes() <= kLargestStage) s.tiles *= 2;
-    s.stages = static_cast<int>(std::min<int64_t>(
-        kLargestRing, (shared_bytes - kSharedForBarriers) / s.stage_bytes()));
-    if (s.stages >= 2) return s;
-  }
-  throw UnsupportedError(fmt::format(
-      "attend: cuda supports num_kv_heads with a divisor up to {} whose cells are a multiple of 16 "
-      "bytes and of which two stages fit {} bytes of shared memory, needed {} heads of {} bytes",
-      max_heads, shared_bytes, page.num_kv_heads, cell_bytes(page)));
-}
-
-DecodePlan plan_decode(const DecodeShape& shape, std::span<const int32_t> seq_lens,
-                       const DecodePlanOptions& o) {
-  DecodePlan plan;
-  plan.shape = shape;
+void check_request(const DecodeShape& shape, std::span<const int32_t> seq_lens,
+                   std::span<const int32_t> query_rows, const DecodePlanOptions& o) {
   const int stage_keys = shape.tiles * kTileTokens;
   if (o.batch_invariant && o.keys_per_split % stage_keys != 0) {
     throw UnsupportedError(
         fmt::format("attend: keys_per_split: cuda supports multiples of {} here, needed {}",
                     stage_keys, o.keys_per_split));
+  }
+  if (query_rows.size() != seq_lens.size()) {
+    throw ShapeError(fmt::format("attend: query_rows: expected [{}] (num_seqs), found [{}]",
+                                 seq_lens.size(), query_rows.size()));
   }
   for (size_t s = 0; s < seq_lens.size(); ++s) {
     if (seq_lens[s] < 1) {
@@ -205,13 +206,44 @@ DecodePlan plan_decode(const DecodeShape& shape, std::span<const int32_t> seq_le
                                    seq_lens[s]));
     }
   }
-  if (o.batch_invariant) {
-    split_by_sequence(plan, seq_lens, o.window, o.keys_per_split, o.blocks);
-    plan.name = o.keys_per_split > 0 ? fmt::format("keys{}", o.keys_per_split) : "keys_all";
-  } else {
-    spread_evenly(plan, seq_lens, o.window, o.blocks);
-    plan.name = "balanced";
+}
+
+}  // namespace
+
+DecodeShape decode_shape(const PageLayout& page, int64_t block_stride,
+                         const DecodeShapeOptions& o) {
+  check_page(page, block_stride);
+  for (int heads = static_cast<int>(std::min<int64_t>(o.max_heads, page.num_kv_heads)); heads > 0;
+       --heads) {
+    DecodeShape s;
+    if (page.num_kv_heads % heads != 0 || !place_pieces(page, heads, o.gap_between_slots, s))
+      continue;
+    if (s.tile_bytes > kLargestStage) continue;
+    s.tiles = 1;  // a power of two, so that the 32 page indices that are held ahead hold whole stages
+    while (2 * s.tiles * heads <= 8 && 2 * s.stage_bytes() <= kLargestStage) s.tiles *= 2;
+    s.stages = static_cast<int>(std::min<int64_t>(
+        kLargestRing, (o.shared_bytes - kSharedForBarriers) / s.stage_bytes()));
+    if (s.stages >= 2) return s;
   }
+  throw UnsupportedError(fmt::format(
+      "attend: cuda supports num_kv_heads with a divisor up to {} whose cells are a multiple of 16 "
+      "bytes and of which two stages fit {} bytes of shared memory, needed {} heads of {} bytes",
+      o.max_heads, o.shared_bytes, page.num_kv_heads, cell_bytes(page)));
+}
+
+DecodePlan plan_decode(const DecodeShape& shape, std::span<const int32_t> seq_lens,
+                       std::span<const int32_t> query_rows, const DecodePlanOptions& o) {
+  check_request(shape, seq_lens, query_rows, o);
+  DecodePlan plan;
+  plan.shape = shape;
+  plan.name = "balanced";
+  if (o.batch_invariant)
+    plan.name = o.keys_per_split > 0 ? fmt::format("keys{}", o.keys_per_split) : "keys_all";
+  link_items(plan,
+             o.batch_invariant
+                 ? split_by_sequence(plan, seq_lens, o.window, o.keys_per_split, o.blocks)
+                 : spread_evenly(plan, seq_lens, o.window, o.blocks),
+             seq_lens, query_rows);
   number_partials(plan);
   return plan;
 }

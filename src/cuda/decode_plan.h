@@ -15,12 +15,13 @@ inline constexpr int kTileTokens = 16;
 
 /// How the pages of one geometry pass through a thread block's shared memory. A stage of the ring
 /// holds `tiles` tiles of `heads` KV heads; one warp computes each (tile, head) of a stage. A tile
-/// arrives in `pieces_per_tile` bulk copies of `piece_bytes` contiguous bytes.
+/// arrives in `pieces_per_tile` bulk copies of `piece_bytes` contiguous bytes, which lie
+/// `piece_pitch` apart in shared memory.
 struct DecodeShape {
   int heads = 0, tiles = 0;  // heads * tiles warps compute, one more copies
   int head_groups = 0;       // num_kv_heads / heads
-  int pieces_per_tile = 0, piece_bytes = 0, tile_bytes = 0;
-  int64_t piece_step = 0;                           // from piece to piece in the cache
+  int pieces_per_tile = 0, piece_bytes = 0, piece_pitch = 0, tile_bytes = 0;
+  int64_t piece_step = 0;                          // from piece to piece in the cache
   int smem_head_stride = 0, smem_slot_stride = 0;  // of a cell in a tile in shared memory
   int stages = 0;
 
@@ -28,34 +29,41 @@ struct DecodeShape {
   int warps() const { return heads * tiles; }
 };
 
-/// The shape for these pages in `shared_bytes` of a block's shared memory. `max_heads` narrows a
-/// block to fewer heads. Throws UnsupportedError naming what is needed and what is supported:
-/// block_size a multiple of 16, NHD or HND, cells of the same class on both sides, pieces of a
-/// multiple of 16 bytes, two stages or more.
-DecodeShape decode_shape(const PageLayout& page, int64_t block_stride, int64_t shared_bytes,
-                         int max_heads = 8);
+struct DecodeShapeOptions {
+  int64_t shared_bytes = 0;  // of a block's shared memory
+  int max_heads = 8;         // of a block: fewer make more, smaller blocks
+  /// NHD: copy slot by slot, with a gap between slots that puts neighbouring keys on different
+  /// banks; false: 16 slots in one copy, where a block takes all heads.
+  bool gap_between_slots = true;
+};
 
-/// A run of tiles [begin_tile, end_tile) of one sequence and head group, done by one block.
+/// The shape for these pages. Throws UnsupportedError naming what is needed and what is supported:
+/// block_size a multiple of 16, NHD or HND, pieces of a multiple of 16 bytes, two stages or more.
+DecodeShape decode_shape(const PageLayout& page, int64_t block_stride,
+                         const DecodeShapeOptions& options);
+
+/// A run of tiles [begin_tile, end_tile) of one sequence and head group, done by one block. Holds all
+/// that the block needs to start: one look-up, and the loads of pages and queries are under way.
 struct DecodeItem {
   int32_t seq = 0, head_group = 0, begin_tile = 0, end_tile = 0;
   int32_t partial = -1;  // first of `tiles` partial results; -1: the result is final
+  int32_t seq_len = 0, query_row = 0;
+  int32_t next = -1;  // the block's next item
 };
 
 /// Partial results of one sequence and head group, to be combined in this order.
 struct DecodeMerge {
-  int32_t seq = 0, head_group = 0, first_partial = 0, num_partials = 0;
+  int32_t query_row = 0, head_group = 0, first_partial = 0, num_partials = 0;
 };
 
 /// Who does what in one launch. Part of the record: `name` says how the keys are split.
 struct DecodePlan {
   DecodeShape shape;
-  std::vector<DecodeItem> items;    // of block b: items[item_start[b]] ... items[item_start[b + 1]]
-  std::vector<int32_t> item_start;  // [blocks + 1]
+  int num_blocks = 0;
+  std::vector<DecodeItem> items;  // block b starts with items[b] and goes on with `next`
   std::vector<DecodeMerge> merges;
   int num_partials = 0;
   std::string name;  // "balanced" or "keys1024", "keys_all": batch-invariant
-
-  int num_blocks() const { return static_cast<int>(item_start.size()) - 1; }
 };
 
 struct DecodePlanOptions {
@@ -67,9 +75,13 @@ struct DecodePlanOptions {
   int keys_per_split = 0;
 };
 
-/// Plans one decode step: one query at the end of each sequence; seq_lens >= 1.
-/// Throws UnsupportedError when keys_per_split is no multiple of a stage's keys.
+/// Plans one decode step: one query at the end of each sequence.
+///
+/// seq_lens    [num_seqs] >= 1
+/// query_rows  [num_seqs] row of q and out of each sequence's query
+///
+/// Throws UnsupportedError when keys_per_split is no multiple of a stage's keys, ValueError.
 DecodePlan plan_decode(const DecodeShape& shape, std::span<const int32_t> seq_lens,
-                       const DecodePlanOptions& options);
+                       std::span<const int32_t> query_rows, const DecodePlanOptions& options);
 
 }  // namespace kv::cuda

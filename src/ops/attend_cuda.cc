@@ -1,9 +1,8 @@
 #include "ops/attend_cuda.h"
 
-#include <fmt/core.h>
-
 #include "cuda/decode.h"
 #include "cuda/device.h"
+#include "cuda/prefill.h"
 #include "kvscale/error.h"
 
 namespace kv {
@@ -16,33 +15,34 @@ cuda::DeviceBuffer uploaded(std::span<const T> host, cuda::StreamHandle stream) 
   return buffer;
 }
 
-/// The sequences of a call that have one query each, in order: what one decode step takes.
-struct DecodeSequences {
-  std::vector<int32_t> seq_lens, query_row, block_table;
-  int64_t columns = 0;
+/// The sequences of a call by what serves them: one query each is a decode step.
+struct Sequences {
+  std::vector<int32_t> decode_lens, decode_rows, decode_tables;  // tables side by side
+  std::vector<cuda::PrefillSequence> prefill;                    // in the call's own tables
 };
 
-DecodeSequences decode_sequences(const AttendParams& p) {
-  DecodeSequences out;
-  out.columns = p.block_table.sizes[1];
+Sequences sort_sequences(const AttendParams& p) {
+  Sequences out;
   for (size_t s = 0; s < p.seq_lens.size(); ++s) {
     const int32_t queries = p.query_start[s + 1] - p.query_start[s];
-    if (queries == 0) continue;
-    if (queries != 1) {
-      throw UnsupportedError(fmt::format(
-          "attend: cuda supports 0 or 1 query per sequence, needed {} (sequence {})", queries, s));
-    }
-    out.seq_lens.push_back(p.seq_lens[s]);
-    out.query_row.push_back(p.query_start[s]);
     const int32_t* row =
         p.block_table.as<const int32_t>() + static_cast<int64_t>(s) * p.block_table.strides[0];
-    out.block_table.insert(out.block_table.end(), row, row + out.columns);
+    if (queries == 1) {
+      out.decode_lens.push_back(p.seq_lens[s]);
+      out.decode_rows.push_back(p.query_start[s]);
+      out.decode_tables.insert(out.decode_tables.end(), row, row + p.block_table.sizes[1]);
+    } else if (queries > 1) {
+      out.prefill.push_back(
+          {static_cast<int32_t>(s), p.query_start[s], queries, p.seq_lens[s]});
+    }
   }
   return out;
 }
 
-cuda::DecodeArgs args_of(const AttendParams& p) {
-  cuda::DecodeArgs a;
+/// What decode and prefill take alike.
+template <class Args>
+Args args_of(const AttendParams& p) {
+  Args a;
   a.q = p.q.as<const uint16_t>();
   a.q_row_stride = p.q.strides[0];
   a.q_head_stride = p.q.strides[1];
@@ -59,41 +59,82 @@ cuda::DecodeArgs args_of(const AttendParams& p) {
   return a;
 }
 
-cuda::DecodePlan plan_of(const AttendParams& p, std::span<const int32_t> seq_lens) {
+cuda::DecodePlan plan_of(const AttendParams& p, const Sequences& sequences) {
   cuda::DecodePlanOptions options;
   options.blocks = cuda::device_info().num_sms;
   options.window = p.window;
   options.batch_invariant = p.batch_invariant;
   options.keys_per_split = p.keys_per_split;
   const cuda::DecodeShape shape = cuda::decode_shape(p.cache.page, p.cache.block_stride,
-                                                     cuda::device_info().shared_bytes);
-  return cuda::plan_decode(shape, seq_lens, options);
+                                                     {cuda::device_info().shared_bytes});
+  return cuda::plan_decode(shape, sequences.decode_lens, sequences.decode_rows, options);
+}
+
+/// Scales and sinks of a call, in device memory.
+struct DeviceScales {
+  DeviceScales(const AttendParams& p, cuda::StreamHandle stream)
+      : k(uploaded(p.k_scale, stream)),
+        v(uploaded(p.v_scale, stream)),
+        sinks(uploaded(p.sinks, stream)) {}
+
+  template <class Args>
+  void give(Args& a) const {
+    a.k_scale = k.as<const float>();
+    a.v_scale = v.as<const float>();
+    a.sinks = sinks.bytes() > 0 ? sinks.as<const float>() : nullptr;
+  }
+
+  cuda::DeviceBuffer k, v, sinks;
+};
+
+std::string run_decode(const AttendParams& p, const Sequences& sequences,
+                       const DeviceScales& scales, const cuda::Stream& stream) {
+  const cuda::DecodeRun run(plan_of(p, sequences), p.q.sizes[1] / p.cache.page.num_kv_heads,
+                            p.cache.page.head_dim, stream.handle());
+  const auto table =
+      uploaded(std::span<const int32_t>(sequences.decode_tables), stream.handle());
+  auto a = args_of<cuda::DecodeArgs>(p);
+  scales.give(a);
+  a.block_table = table.as<const int32_t>();
+  a.table_stride = p.block_table.sizes[1];
+  const std::string name = cuda::decode(a, run, stream.handle());
+  stream.synchronize();
+  return name;
+}
+
+std::string run_prefill(const AttendParams& p, const Sequences& sequences,
+                        const DeviceScales& scales, const cuda::Stream& stream) {
+  auto a = args_of<cuda::PrefillArgs>(p);
+  scales.give(a);
+  const auto tiles = cuda::plan_prefill(
+      sequences.prefill, static_cast<int>(p.cache.page.num_kv_heads), static_cast<int>(a.q_per_kv));
+  const auto device_tiles = uploaded(std::span(tiles.data(), tiles.size()), stream.handle());
+  const auto rows = static_cast<size_t>(p.seq_lens.size());
+  const std::span table_words(p.block_table.as<const int32_t>(),
+                              rows == 0 ? 0
+                                        : (rows - 1) * static_cast<size_t>(p.block_table.strides[0]) +
+                                              static_cast<size_t>(p.block_table.sizes[1]));
+  const auto table = uploaded(table_words, stream.handle());
+  a.block_table = table.as<const int32_t>();
+  a.table_stride = p.block_table.strides[0];
+  a.tiles = device_tiles.as<const cuda::PrefillTile>();
+  a.num_tiles = static_cast<int>(tiles.size());
+  const std::string name = cuda::prefill(a, stream.handle());
+  stream.synchronize();
+  return name;
 }
 
 KernelUsed attend_one(const AttendParams& p, const cuda::Stream& stream) {
   if (p.q.device != Device::kCuda || p.out.device != Device::kCuda)
     throw ValueError("attend: q and out: expected device memory for the CUDA twin, found host");
-  const DecodeSequences sequences = decode_sequences(p);
-  const cuda::DecodeRun run(plan_of(p, sequences.seq_lens),
-                            p.q.sizes[1] / p.cache.page.num_kv_heads, p.cache.page.head_dim,
-                            stream.handle());
-  const auto on_device = [&](const auto& host) {
-    return uploaded(std::span(host.data(), host.size()), stream.handle());
-  };
-  const auto seq_lens = on_device(sequences.seq_lens), query_row = on_device(sequences.query_row),
-             table = on_device(sequences.block_table), k_scale = on_device(p.k_scale),
-             v_scale = on_device(p.v_scale), sinks = on_device(p.sinks);
-  cuda::DecodeArgs a = args_of(p);
-  a.block_table = table.as<const int32_t>();
-  a.table_stride = sequences.columns;
-  a.seq_lens = seq_lens.as<const int32_t>();
-  a.query_row = query_row.as<const int32_t>();
-  a.k_scale = k_scale.as<const float>();
-  a.v_scale = v_scale.as<const float>();
-  a.sinks = p.sinks.empty() ? nullptr : sinks.as<const float>();
-  KernelUsed used{cuda::decode(a, run, stream.handle())};
-  stream.synchronize();
-  return used;
+  const Sequences sequences = sort_sequences(p);
+  const DeviceScales scales(p, stream.handle());
+  std::string name;
+  if (!sequences.prefill.empty()) name = run_prefill(p, sequences, scales, stream);
+  if (!sequences.decode_lens.empty()) {
+    name += (name.empty() ? "" : "+") + run_decode(p, sequences, scales, stream);
+  }
+  return {name.empty() ? "attend_cuda/sm90/no_queries" : name};
 }
 
 }  // namespace

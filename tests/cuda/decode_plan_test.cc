@@ -15,19 +15,34 @@ PageLayout page(Format format, int64_t heads, int64_t dim, PageOrder order, int6
   return PageLayout::make(format, format, heads, dim, block, order);
 }
 
-DecodeShape shape_of(const PageLayout& p) { return decode_shape(p, p.page_bytes, kShared); }
+DecodeShape shape_of(const PageLayout& p, bool gap = true) {
+  return decode_shape(p, p.page_bytes, {kShared, 8, gap});
+}
+
+DecodePlan plan(const DecodeShape& shape, const std::vector<int32_t>& lens,
+                const DecodePlanOptions& options) {
+  std::vector<int32_t> rows;
+  for (size_t s = 0; s < lens.size(); ++s) rows.push_back(static_cast<int32_t>(3 * s));
+  return plan_decode(shape, lens, rows, options);
+}
 
 /// Every tile of every sequence and head group exactly once, in the order of the partial results.
 void expect_covers(const DecodePlan& plan, const std::vector<int32_t>& lens, int window) {
   std::map<std::pair<int, int>, std::map<int, const DecodeItem*>> by_begin;
-  ASSERT_EQ(plan.item_start.back(), static_cast<int>(plan.items.size()));
+  size_t reached = 0;
+  for (int b = 0; b < plan.num_blocks; ++b) {
+    for (int i = b; i >= 0; i = plan.items[static_cast<size_t>(i)].next) ++reached;
+  }
+  EXPECT_EQ(reached, plan.items.size());
   for (const DecodeItem& item : plan.items) {
     EXPECT_LT(item.begin_tile, item.end_tile);
+    EXPECT_EQ(item.seq_len, lens[static_cast<size_t>(item.seq)]);
+    EXPECT_EQ(item.query_row, 3 * item.seq);
     auto& items = by_begin[{item.seq, item.head_group}];
     EXPECT_TRUE(items.emplace(item.begin_tile, &item).second);
   }
   std::map<std::pair<int, int>, DecodeMerge> merges;
-  for (const DecodeMerge& m : plan.merges) merges[{m.seq, m.head_group}] = m;
+  for (const DecodeMerge& m : plan.merges) merges[{m.query_row / 3, m.head_group}] = m;
   for (int s = 0; s < static_cast<int>(lens.size()); ++s) {
     for (int g = 0; g < plan.shape.head_groups; ++g) {
       const auto& items = by_begin[{s, g}];
@@ -57,9 +72,10 @@ TEST(DecodeShape, PiecesCarryEveryCellToWhereTheWarpsReadIt) {
         for (const int64_t dim : {64, 96, 128, 256}) {
           for (const int64_t block : {16, 48}) {
             const PageLayout p = page(format, heads, dim, order, block);
-            const DecodeShape s = shape_of(p);
+            const DecodeShape s = shape_of(p, block == 16);
             EXPECT_EQ(s.piece_bytes % 16, 0);
-            EXPECT_EQ(s.pieces_per_tile * s.piece_bytes, s.tile_bytes);
+            EXPECT_EQ(s.piece_pitch % 16, 0);
+            EXPECT_EQ(s.pieces_per_tile * s.piece_pitch, s.tile_bytes);
             EXPECT_EQ(s.heads * s.head_groups, heads);
             EXPECT_LE(s.warps(), 8);
             EXPECT_LE(s.stages * s.stage_bytes() + 1024, kShared);
@@ -71,7 +87,7 @@ TEST(DecodeShape, PiecesCarryEveryCellToWhereTheWarpsReadIt) {
                                    group * s.heads * p.sides[0].head_stride + piece * s.piece_step;
               EXPECT_EQ(from % 16, 0);
               for (int i = 0; i < s.piece_bytes; ++i)
-                source[static_cast<size_t>(piece * s.piece_bytes + i)] = from + i;
+                source[static_cast<size_t>(piece * s.piece_pitch + i)] = from + i;
             }
             for (int h = 0; h < s.heads; ++h) {
               for (int slot = 0; slot < 16; ++slot) {
@@ -89,8 +105,8 @@ TEST(DecodeShape, PiecesCarryEveryCellToWhereTheWarpsReadIt) {
   }
 }
 
-TEST(DecodeShape, EightHeadsArriveAsOneCopy) {
-  const DecodeShape s = shape_of(page(Format::kE4m3PerTokenHead, 8, 128, PageOrder::kNhd));
+TEST(DecodeShape, WithoutGapsEightHeadsArriveAsOneCopy) {
+  const DecodeShape s = shape_of(page(Format::kE4m3PerTokenHead, 8, 128, PageOrder::kNhd), false);
   EXPECT_EQ(s.pieces_per_tile, 1);
   EXPECT_EQ(s.piece_bytes, 33792);
   EXPECT_EQ(s.stages, 6);
@@ -123,10 +139,9 @@ TEST(DecodePlan, EveryTileOnceWhateverTheLengths) {
       for (const int window : {0, 1, 100, 4096}) {
         for (const int blocks : {1, 7, 132}) {
           for (const int split : {-1, 0, 256, 1024}) {
-            const DecodePlan plan =
-                plan_decode(s, lens, {blocks, window, split >= 0, std::max(split, 0)});
-            EXPECT_LE(plan.num_blocks(), blocks);
-            expect_covers(plan, lens, window);
+            const DecodePlan p = plan(s, lens, {blocks, window, split >= 0, std::max(split, 0)});
+            EXPECT_LE(p.num_blocks, blocks);
+            expect_covers(p, lens, window);
           }
         }
       }
@@ -137,14 +152,12 @@ TEST(DecodePlan, EveryTileOnceWhateverTheLengths) {
 TEST(DecodePlan, BalancedBlocksDifferByOneStage) {
   const DecodeShape s = shape_of(page(Format::kE4m3PerHead, 8, 128, PageOrder::kNhd));
   const std::vector<int32_t> lens = {8192, 100, 77777, 16, 3000};
-  const DecodePlan plan = plan_decode(s, lens, {132, 0, false, 0});
+  const DecodePlan p = plan(s, lens, {132, 0, false, 0});
   int least = 1 << 30, most = 0;
-  for (int b = 0; b < plan.num_blocks(); ++b) {
+  for (int b = 0; b < p.num_blocks; ++b) {
     int tiles = 0;
-    for (int i = plan.item_start[static_cast<size_t>(b)];
-         i < plan.item_start[static_cast<size_t>(b) + 1]; ++i) {
-      tiles += plan.items[static_cast<size_t>(i)].end_tile -
-               plan.items[static_cast<size_t>(i)].begin_tile;
+    for (int i = b; i >= 0; i = p.items[static_cast<size_t>(i)].next) {
+      tiles += p.items[static_cast<size_t>(i)].end_tile - p.items[static_cast<size_t>(i)].begin_tile;
     }
     least = std::min(least, tiles);
     most = std::max(most, tiles);
@@ -156,15 +169,16 @@ TEST(DecodePlan, BalancedBlocksDifferByOneStage) {
 TEST(DecodePlan, InvariantSplitsDependOnTheSequenceAlone) {
   const DecodeShape s = shape_of(page(Format::kE4m3PerHead, 2, 128, PageOrder::kNhd));
   const auto items_of = [&](const std::vector<int32_t>& lens, int seq) {
-    const DecodePlan plan = plan_decode(s, lens, {132, 300, true, 512});
+    const DecodePlan p = plan(s, lens, {132, 300, true, 512});
     std::map<int, int> out;
-    for (const DecodeItem& item : plan.items) {
+    for (const DecodeItem& item : p.items) {
       if (item.seq == seq) out[item.begin_tile] = item.end_tile;
     }
     return out;
   };
   EXPECT_EQ(items_of({5000}, 0), items_of({17, 5000, 90000}, 1));
-  EXPECT_THROW(plan_decode(s, std::vector<int32_t>{5}, {132, 0, true, 100}), UnsupportedError);
+  EXPECT_THROW(plan(s, {5}, {132, 0, true, 100}), UnsupportedError);
+  EXPECT_THROW(plan(s, {5, 0}, {132, 0, false, 0}), ValueError);
 }
 
 }  // namespace

@@ -39,20 +39,34 @@ class PageCopier {
  public:
   __device__ PageCopier(const DecodeParams& p, const Ring& ring) : p_(p), ring_(ring) {}
 
-  __device__ void run(const DecodeItem& item) {
+  __device__ void run(DecodeItem item) {
     const int lane = threadIdx.x % 32;
     int32_t ahead = look_up(item, item.begin_tile + lane);
+    while (true) {
+      DecodeItem next = item;
+      if (item.next >= 0) next = p_.items[item.next];
+      ahead = run_item(item, next, ahead, lane);
+      if (item.next < 0) return;
+      item = next;
+    }
+  }
+
+ private:
+  /// `ahead` are the item's first blocks; returns the next item's.
+  __device__ int32_t run_item(const DecodeItem& item, const DecodeItem& next, int32_t ahead,
+                              int lane) {
     for (int base = item.begin_tile; base < item.end_tile; base += 32) {
       const int32_t blocks = ahead;
-      ahead = look_up(item, base + 32 + lane);
+      const bool last = base + 32 >= item.end_tile;
+      ahead = last ? look_up(next, next.begin_tile + lane) : look_up(item, base + 32 + lane);
       const int end = min(base + 32, item.end_tile);
       for (int tile = base; tile < end; tile += p_.tiles) {
         copy_stage(item, tile, min(p_.tiles, end - tile), blocks, base, lane);
       }
     }
+    return ahead;
   }
 
- private:
   __device__ int32_t look_up(const DecodeItem& item, int tile) const {
     if (tile >= item.end_tile) return 0;
     return __ldg(p_.block_table + item.seq * p_.table_stride + tile * kTileTokens / p_.block_size);
@@ -62,9 +76,9 @@ class PageCopier {
                              int lane) {
     barrier_wait(ring_.empty(cursor_.stage), cursor_.parity ^ 1);
     const uint32_t full = ring_.full(cursor_.stage), to = ring_.at(cursor_.stage);
-    if (lane == 0) barrier_expect_bytes(full, count * p_.tile_bytes);
-    __syncwarp();
     const int pieces = count * p_.pieces_per_tile;
+    if (lane == 0) barrier_expect_bytes(full, pieces * p_.piece_bytes);
+    __syncwarp();
     for (int first = 0; first < pieces; first += 32) {
       const int piece = first + lane, t = piece / p_.pieces_per_tile;
       const int32_t block = __shfl_sync(~0u, blocks, tile + t - base);
@@ -73,7 +87,7 @@ class PageCopier {
       const uint8_t* from = p_.cache + block * p_.block_stride + slot * p_.slot_stride +
                             item.head_group * p_.heads * p_.head_stride +
                             (piece - t * p_.pieces_per_tile) * p_.piece_step;
-      bulk_copy(to + piece * p_.piece_bytes, from, p_.piece_bytes, full);
+      bulk_copy(to + piece * p_.piece_pitch, from, p_.piece_bytes, full);
     }
     cursor_.advance(ring_.stages);
   }
@@ -90,12 +104,37 @@ class HeadWorker {
   __device__ HeadWorker(const DecodeParams& p, const Ring& ring, int warp)
       : p_(p), ring_(ring), head_(warp % p.heads), tile_(warp / p.heads) {}
 
-  __device__ void run(const DecodeItem& item) {
-    const int seq_len = __ldg(p_.seq_lens + item.seq);
+  __device__ void run(DecodeItem item) {
+    while (true) {
+      DecodeItem next = item;
+      if (item.next >= 0) {
+        next = p_.items[item.next];
+        fetch_queries(next);
+      }
+      run_item(item);
+      if (item.next < 0) return;
+      item = next;
+    }
+  }
+
+ private:
+  /// Brings the next item's queries into the L2 while this one is computed.
+  __device__ void fetch_queries(const DecodeItem& item) const {
+    constexpr int kLines = (Cell::kHeadDim + 63) / 64;
+    const int64_t first = (int64_t{item.head_group} * p_.heads + head_) * p_.q_per_kv;
+    for (int i = threadIdx.x % 32; i < p_.q_per_kv * kLines; i += 32) {
+      const uint16_t* at = p_.q + item.query_row * p_.q_row_stride +
+                           (first + i / kLines) * p_.q_head_stride + i % kLines * 64;
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+    }
+  }
+
+  __device__ void run_item(const DecodeItem& item) {
+    const int seq_len = item.seq_len;
     const int first_key = p_.window > 0 ? max(0, seq_len - p_.window) : 0;
     const int kv_head = item.head_group * p_.heads + head_;
     TileState<Cell, kQueryTiles, kFp8Math> state(p_);
-    state.load_queries(__ldg(p_.query_row + item.seq), kv_head);
+    state.load_queries(item.query_row, kv_head);
     for (int tile = item.begin_tile; tile < item.end_tile; tile += p_.tiles) {
       barrier_wait(ring_.full(cursor_.stage), cursor_.parity);
       const int mine = tile + tile_;
@@ -109,15 +148,14 @@ class HeadWorker {
       cursor_.advance(ring_.stages);
     }
     if (item.partial < 0) {
-      state.store_final(__ldg(p_.query_row + item.seq), kv_head);
+      state.store_final(item.query_row, kv_head);
     } else {
       const int64_t row = (static_cast<int64_t>(item.partial + tile_) * p_.heads + head_) *
                           p_.q_per_kv;
-      state.store_partial(row, kv_head);
+      state.store_partial(row);
     }
   }
 
- private:
   const DecodeParams& p_;
   const Ring& ring_;
   RingCursor cursor_;
@@ -142,16 +180,14 @@ __global__ void __launch_bounds__(kMaxDecodeThreads, 1)
     decode_kernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) uint8_t shared[];
   const int warps = p.heads * p.tiles, warp = threadIdx.x / 32;
+  const DecodeItem first = p.items[blockIdx.x];  // the plan is older than the launch before
   const Ring ring = make_ring(p, shared_address(shared), warps);
   let_dependents_start();
   wait_for_predecessor();
-  const int begin = __ldg(p.item_start + blockIdx.x), end = __ldg(p.item_start + blockIdx.x + 1);
   if (warp == warps) {
-    PageCopier copier(p, ring);
-    for (int i = begin; i < end; ++i) copier.run(p.items[i]);
+    PageCopier(p, ring).run(first);
   } else {
-    HeadWorker<Cell, kQueryTiles, kFp8Math> worker(p, ring, warp);
-    for (int i = begin; i < end; ++i) worker.run(p.items[i]);
+    HeadWorker<Cell, kQueryTiles, kFp8Math>(p, ring, warp).run(first);
   }
 }
 

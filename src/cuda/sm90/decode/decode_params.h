@@ -16,14 +16,12 @@ struct DecodeParams {
   int64_t block_stride, slot_stride, head_stride, piece_step;
   const int32_t* block_table;
   int64_t table_stride;
-  const int32_t *seq_lens, *query_row;
   const float *k_scale, *v_scale, *sinks;
   const DecodeItem* items;
-  const int32_t* item_start;
   const DecodeMerge* merges;
   float *partial_out, *partial_sums;
   int block_size, q_per_kv;
-  int heads, tiles, pieces_per_tile, piece_bytes, tile_bytes, smem_head_stride, smem_slot_stride,
+  int heads, tiles, pieces_per_tile, piece_bytes, piece_pitch, tile_bytes, smem_head_stride, smem_slot_stride,
       stages;
   int v_base, k_scale_base, v_scale_base, cell_bytes;  // within a cell; K's codes come first
   int window;
@@ -34,7 +32,7 @@ struct DecodeParams {
 
 struct DecodeLaunch {
   DecodeParams params;
-  int blocks, threads, shared_bytes, num_merges, most_partials, head_dim, query_tiles;
+  int blocks, threads, shared_bytes, num_merges, head_dim, query_tiles;
   bool fp8_math;
   StreamHandle stream;
 };

@@ -1,9 +1,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "cuda/sm90/decode/decode_params.h"
+#include "cuda/sm90/support.h"
 #include "kvscale/error.h"
 
 namespace kv::cuda {
@@ -19,49 +18,9 @@ DeviceBuffer uploaded(const std::vector<T>& host, StreamHandle stream) {
   return buffer;
 }
 
-enum class Cells { kBf16, kStatic, kInline };
-
-Cells cells_of(const PageLayout& page) {
-  const Format k = page.side(Side::kK).format, v = page.side(Side::kV).format;
-  if (has_inline_scales(k) && has_inline_scales(v)) return Cells::kInline;
-  if (!is_fp8(k) && !is_fp8(v)) return Cells::kBf16;
-  if (is_fp8(k) && is_fp8(v) && !has_inline_scales(k) && !has_inline_scales(v))
-    return Cells::kStatic;
-  throw UnsupportedError(
-      fmt::format("attend: cuda supports K and V both bf16, both with static scales or both with "
-                  "inline scales, needed {} and {}",
-                  name(k), name(v)));
-}
-
-void check_supported(const DecodeArgs& a, Cells cells) {
-  const int64_t d = a.cache.page.head_dim;
-  if (d != 64 && d != 96 && d != 128 && d != 256) {
-    throw UnsupportedError(
-        fmt::format("attend: cuda supports head_dim 64, 96, 128 and 256, needed {}", d));
-  }
-  if (a.q_per_kv < 1 || a.q_per_kv > 16) {
-    throw UnsupportedError(fmt::format(
-        "attend: cuda supports 1 to 16 query heads per KV head, needed {}", a.q_per_kv));
-  }
-  if (a.fp8_math && cells != Cells::kStatic) {
-    throw UnsupportedError(
-        fmt::format("attend: cuda supports math=fp8 on e4m3_per_tensor and e4m3_per_head, needed {}",
-                    name(a.cache.page.side(Side::kK).format)));
-  }
-  if (reinterpret_cast<uintptr_t>(a.q) % 8 != 0 || a.q_row_stride % 4 != 0 ||
-      a.q_head_stride % 4 != 0 || a.out_row_stride % 2 != 0 || a.out_head_stride % 2 != 0 ||
-      reinterpret_cast<uintptr_t>(a.out) % 8 != 0 ||
-      reinterpret_cast<uintptr_t>(a.cache.data) % 16 != 0) {
-    throw UnsupportedError(
-        "attend: cuda supports q whose rows start on 8 bytes, out on 8 bytes with even strides and "
-        "pages on 16 bytes, needed other strides or addresses");
-  }
-}
-
 void set_plan(DecodeParams& p, const DecodeRun& run) {
   const DecodeShape& s = run.plan().shape;
   p.items = run.items();
-  p.item_start = run.item_start();
   p.merges = run.merges();
   p.partial_out = run.partial_out();
   p.partial_sums = run.partial_sums();
@@ -69,6 +28,7 @@ void set_plan(DecodeParams& p, const DecodeRun& run) {
   p.tiles = s.tiles;
   p.pieces_per_tile = s.pieces_per_tile;
   p.piece_bytes = s.piece_bytes;
+  p.piece_pitch = s.piece_pitch;
   p.piece_step = s.piece_step;
   p.tile_bytes = s.tile_bytes;
   p.smem_head_stride = s.smem_head_stride;
@@ -103,8 +63,6 @@ DecodeParams make_params(const DecodeArgs& a, const DecodeRun& run) {
   p.out_head_stride = a.out_head_stride;
   p.block_table = a.block_table;
   p.table_stride = a.table_stride;
-  p.seq_lens = a.seq_lens;
-  p.query_row = a.query_row;
   p.k_scale = a.k_scale;
   p.v_scale = a.v_scale;
   p.sinks = a.sinks;
@@ -134,8 +92,7 @@ void launch(const DecodeLaunch& l, Cells cells) {
 DecodeRun::DecodeRun(const DecodePlan& plan, int64_t q_per_kv, int64_t head_dim,
                      StreamHandle stream)
     : plan_(plan),
-      plan_bytes_(uploaded(plan.items, stream)),
-      item_start_(uploaded(plan.item_start, stream)),
+      items_(uploaded(plan.items, stream)),
       merges_(uploaded(plan.merges, stream)) {
   const int64_t rows = int64_t{plan.num_partials} * plan.shape.heads * q_per_kv;
   partial_out_ = DeviceBuffer(rows * head_dim * 4);
@@ -143,17 +100,16 @@ DecodeRun::DecodeRun(const DecodePlan& plan, int64_t q_per_kv, int64_t head_dim,
 }
 
 std::string decode(const DecodeArgs& a, const DecodeRun& run, StreamHandle stream) {
-  const Cells cells = cells_of(a.cache.page);
-  check_supported(a, cells);
+  const AttendRequest request{a.cache, a.q, a.q_row_stride, a.q_head_stride, a.out,
+                              a.out_row_stride, a.out_head_stride, a.q_per_kv, a.fp8_math};
+  const Cells cells = check_attend(request);
   const DecodePlan& plan = run.plan();
   DecodeLaunch l{};
   l.params = make_params(a, run);
-  l.blocks = plan.num_blocks();
+  l.blocks = plan.num_blocks;
   l.threads = 32 * (plan.shape.warps() + 1);
   l.shared_bytes = kBarrierBytes + plan.shape.stages * plan.shape.stage_bytes();
   l.num_merges = static_cast<int>(plan.merges.size());
-  for (const DecodeMerge& merge : plan.merges)
-    l.most_partials = std::max(l.most_partials, merge.num_partials);
   l.head_dim = static_cast<int>(a.cache.page.head_dim);
   l.query_tiles = a.q_per_kv > 8 ? 2 : 1;
   l.fp8_math = a.fp8_math;

@@ -12,7 +12,8 @@ inline constexpr float kLog2E = 1.4426950408889634f;
 ///
 /// Keys are the M side of both products: scores are [16 keys x 8 queries], the result is
 /// [head_dim x 8 queries], so that a group of 4 queries wastes half of N and not three quarters of
-/// M. Lane (g, c) = (lane / 4, lane % 4) holds keys g and g + 8 and queries 2c and 2c + 1.
+/// M. Lane (g, c) = (lane / 4, lane % 4) holds rows g and g + 8 of the keys and queries 2c and
+/// 2c + 1. Which key is which row is key_of_row's choice.
 ///
 /// The running maximum only follows a score that exceeds it by more than kSlack (in powers of two):
 /// until then no lane asks another, and rescaling is rare. Weights then reach 2^kSlack.
@@ -27,7 +28,11 @@ class TileState {
 
  public:
   __device__ explicit TileState(const DecodeParams& p)
-      : p_(p), g_(threadIdx.x % 32 / 4), c_(threadIdx.x % 4) {
+      : p_(p),
+        g_(threadIdx.x % 32 / 4),
+        c_(threadIdx.x % 4),
+        key_of_row_(key_of_row(g_)),
+        value_key_{key_of_row(2 * c_), key_of_row(2 * c_ + 1)} {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
@@ -43,6 +48,7 @@ class TileState {
   /// Reads the queries of one KV head into the fragments of the score product.
   __device__ void load_queries(int64_t row, int kv_head) {
     const float k_scale = Cell::kHasStaticScale ? __ldg(p_.k_scale + kv_head) : 1.0f;
+    if constexpr (Cell::kHasStaticScale) v_scale_ = __ldg(p_.v_scale + kv_head);
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
       const int query = 8 * n + g_;
@@ -88,7 +94,6 @@ class TileState {
   }
 
   __device__ void store_final(int64_t row, int kv_head) {
-    const float v_scale = Cell::kHasStaticScale ? __ldg(p_.v_scale + kv_head) : 1.0f;
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
@@ -100,7 +105,7 @@ class TileState {
         if (p_.sinks != nullptr) {
           total += exp2_fast(__ldg(p_.sinks + head) * kLog2E - largest_[n][j] + kOffset);
         }
-        const float factor = v_scale * value_unit_ / total;
+        const float factor = v_scale_ * value_unit_ / total;
         const int64_t at = row * p_.out_row_stride + head * p_.out_head_stride;
         if (p_.out_is_f32) {
           write_row(static_cast<float*>(p_.out) + at, n, j, factor);
@@ -112,8 +117,7 @@ class TileState {
   }
 
   /// Unnormalised result, maximum and sum, for launch_combine. The offset of P is taken out.
-  __device__ void store_partial(int64_t first_row, int kv_head) {
-    const float v_scale = Cell::kHasStaticScale ? __ldg(p_.v_scale + kv_head) : 1.0f;
+  __device__ void store_partial(int64_t first_row) {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
@@ -122,7 +126,7 @@ class TileState {
         const int query = 8 * n + 2 * c_ + j;
         if (query >= p_.q_per_kv) continue;
         const int64_t row = first_row + query;
-        write_row(p_.partial_out + row * kHeadDim, n, j, v_scale * value_unit_);
+        write_row(p_.partial_out + row * kHeadDim, n, j, v_scale_ * value_unit_);
         if (g_ == 0) {
           reinterpret_cast<float2*>(p_.partial_sums)[row] = {largest_[n][j] - kOffset, total};
         }
@@ -153,6 +157,11 @@ class TileState {
     return kFp8Math ? f16_pair_through_e4m3(low, high) : f16_pair(low, high);
   }
 
+  /// With slots 32 bytes apart modulo 128 (DecodeShapeOptions::gap_between_slots), this order puts
+  /// both the two rows of neighbouring g that are loaded together and the keys of the four c on
+  /// different banks.
+  __device__ static int key_of_row(int row) { return 0x57463120 >> (4 * row) & 7; }
+
   __device__ uint32_t key_cell(uint32_t cells, int key) const {
     return cells + static_cast<uint32_t>(key * p_.smem_slot_stride);
   }
@@ -172,7 +181,7 @@ class TileState {
   __device__ void multiply_keys(uint32_t cells, float (&s)[kQueryTiles][4]) const {
     constexpr int kChains = 4;  // independent sums: a product waits for the one 4 before
     float part[kQueryTiles][kChains][4] = {};
-    const uint32_t low = key_cell(cells, g_), high = key_cell(cells, g_ + 8);
+    const uint32_t low = key_cell(cells, key_of_row_), high = key_cell(cells, key_of_row_ + 8);
 #pragma unroll
     for (int load = 0; load < Cell::kKeyLoads; ++load) {
       const typename Cell::KeyWords a(low, load, c_), b(high, load, c_);
@@ -201,7 +210,7 @@ class TileState {
     if constexpr (Cell::kHasInlineScale) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint32_t cell = key_cell(cells, g_ + 8 * r);
+        const uint32_t cell = key_cell(cells, key_of_row_ + 8 * r);
         key_scale[r] = load_shared_float(cell + p_.k_scale_base);
         value_scale[r] = load_shared_float(cell + p_.v_scale_base);
       }
@@ -228,7 +237,7 @@ class TileState {
                        int seq_len) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int key = first_token + g_ + 8 * r;
+      const int key = first_token + key_of_row_ + 8 * r;
       if (key >= first_key && key < seq_len) continue;
 #pragma unroll
       for (int n = 0; n < kQueryTiles; ++n) s[n][2 * r] = s[n][2 * r + 1] = -INFINITY;
@@ -317,13 +326,13 @@ class TileState {
     return kFp8Math ? f16_pair_through_e4m3(a, b) : f16_pair(a, b);
   }
 
-  /// Lane (g, c) reads its dimensions of the keys 2c, 2c + 1, 2c + 8, 2c + 9 and pairs up what two
-  /// neighbouring keys have of one dimension.
+  /// Lane (g, c) reads its dimensions of the keys in rows 2c, 2c + 1, 2c + 8, 2c + 9 and pairs up
+  /// what the keys of two neighbouring rows have of one dimension.
   __device__ void multiply_values(uint32_t cells, const uint32_t (&weights)[kQueryTiles][2]) {
     uint32_t at[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      at[i] = key_cell(cells, 2 * c_ + i % 2 + 8 * (i / 2)) + p_.v_base;
+      at[i] = key_cell(cells, value_key_[i % 2] + 8 * (i / 2)) + p_.v_base;
     }
 #pragma unroll
     for (int load = 0; load < Cell::kValueLoads; ++load) {
@@ -366,7 +375,8 @@ class TileState {
   }
 
   const DecodeParams& p_;
-  const int g_, c_;
+  const int g_, c_, key_of_row_, value_key_[2];
+  float v_scale_ = 1;
   uint32_t q_[kQueryTiles][kSteps][2];
   float score_scale_[kQueryTiles][2], largest_[kQueryTiles][2], sum_[kQueryTiles][2];
   float value_unit_ = Cell::kHasInlineScale ? 0x1p-60f : 1.0f;

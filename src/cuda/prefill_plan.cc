@@ -1,0 +1,25 @@
+#include <algorithm>
+
+#include "cuda/prefill.h"
+
+namespace kv::cuda {
+
+std::vector<PrefillTile> plan_prefill(std::span<const PrefillSequence> sequences, int num_kv_heads,
+                                      int q_per_kv) {
+  const int step = kPrefillRows / q_per_kv;
+  std::vector<PrefillTile> tiles;
+  for (const PrefillSequence& s : sequences) {
+    for (int first = 0; first < s.num_queries; first += step) {
+      for (int head = 0; head < num_kv_heads; ++head) {
+        tiles.push_back({s.seq, head, s.query_row + first, std::min(step, s.num_queries - first),
+                         s.seq_len - s.num_queries + first});
+      }
+    }
+  }
+  std::stable_sort(tiles.begin(), tiles.end(), [](const PrefillTile& a, const PrefillTile& b) {
+    return a.position + a.num_tokens > b.position + b.num_tokens;
+  });
+  return tiles;
+}
+
+}  // namespace kv::cuda

@@ -1,0 +1,10 @@
+#include "cuda/sm90/prefill/prefill_kernel.cuh"
+
+namespace kv::cuda {
+
+template <>
+void launch_prefill_bf16<96>(const PrefillParams& p, int tiles, StreamHandle stream) {
+  launch_prefill_variant<PrefillTraits<PrefillCells::kBf16, 96, false>>(p, tiles, stream);
+}
+
+}  // namespace kv::cuda

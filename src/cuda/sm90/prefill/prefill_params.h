@@ -1,0 +1,35 @@
+#pragma once
+
+#include "cuda/prefill.h"
+
+namespace kv::cuda {
+
+/// What a prefill kernel sees; one struct, passed by value.
+struct PrefillParams {
+  const uint16_t* q;
+  int64_t q_row_stride, q_head_stride;
+  void* out;
+  int64_t out_row_stride, out_head_stride;
+  const uint8_t* cache;
+  int64_t block_stride, slot_stride, head_stride;
+  const int32_t* block_table;
+  int64_t table_stride;
+  const float *k_scale, *v_scale, *sinks;
+  const PrefillTile* tiles;
+  int block_size, q_per_kv;
+  int v_base, k_scale_base, v_scale_base;  // within a cell; K's codes come first
+  int window;
+  float score_scale, soft_cap;
+  bool out_is_f32;
+};
+
+template <int kHeadDim>
+void launch_prefill_bf16(const PrefillParams& params, int tiles, StreamHandle stream);
+template <int kHeadDim>
+void launch_prefill_e4m3_static(const PrefillParams& params, int tiles, bool fp8_math,
+                                StreamHandle stream);
+template <int kHeadDim>
+void launch_prefill_e4m3_per_token_head(const PrefillParams& params, int tiles,
+                                        StreamHandle stream);
+
+}  // namespace kv::cuda
