@@ -44,7 +44,7 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
         default_buckets(prompts, args.run.prompts.empty(), session.checkpoint().spec());
   }
   std::ranges::sort(options.buckets);
-  options.tasks = args.tasks.empty() ? generator_tasks() : args.tasks;
+  options.tasks = args.tasks;
   options.form =
       session.tokenizer().vocab_size() < kSmallVocabulary ? Form::kCompact : Form::kPlain;
   options.seed = args.seed;
@@ -57,7 +57,8 @@ std::string configuration(const StudyOptions& o) {
       "margin {} {} {}\ndocuments {} questions {}\nbuckets {}\ntasks {}\nseed {}\ntarget "
       "{}\ngenerator {}",
       o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity, o.decide.documents,
-      o.decide.questions_per_document, fmt::join(o.buckets, ","), fmt::join(o.tasks, ","), o.seed,
+      o.decide.questions_per_document, fmt::join(o.buckets, ","),
+      o.tasks.empty() ? "piloted" : fmt::format("{}", fmt::join(o.tasks, ",")), o.seed,
       o.decide.target, kGeneratorVersion);
 }
 

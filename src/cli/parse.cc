@@ -90,7 +90,9 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       ->check(CLI::IsMember({"standard", "quick"}));
   c->add_option("--buckets", args.buckets, "prompt lengths in tokens, as 512,1024,2048")
       ->delimiter(',');
-  c->add_option("--tasks", args.tasks, "niah_single, kv_recall, copy_span (default: all)")
+  c->add_option(
+       "--tasks", args.tasks,
+       "niah_single, kv_recall, copy_span (default: those that the control answers in a pilot)")
       ->delimiter(',');
   c->add_option("--documents", args.documents,
                 "documents per bucket and block (default: what the margin needs)");

@@ -21,6 +21,28 @@ constexpr int kKeySyllables = 3, kValueSyllables = 4, kSpanSyllables = 2;
 constexpr int kSpanWords = 8;
 constexpr int kMagicDigits = 7, kValueDigits = 5;
 
+// One needle of a form: with a second one of the same form in the context the task would be
+// niah_multikey, which is harder. A document asks as many questions as there are forms before one
+// comes again.
+constexpr std::string_view kNeedles[] = {
+    "One of the special magic numbers for {} is:",
+    "The telephone number of the {} office is",
+    "The locker at the {} station opens with the code",
+    "Visitors of the {} museum since it was founded:",
+    "The serial number on the {} engine reads",
+    "The order of the {} bakery has the invoice number",
+    "Inhabitants of the {} district at the last census:",
+    "The library card of the {} reader carries the digits",
+    "The patent on the {} valve was filed under",
+    "The winning ticket of the {} lottery was",
+    "Seconds in the air, from the log of the {} pilot:",
+    "In the {} warehouse the missing parcel has label",
+    "Donations to the {} foundation so far, in pence:",
+    "A sounding at the {} reef gave a depth in microns of",
+    "The new star seen by the {} telescope is catalogued as",
+    "The terminal in the {} tower unlocks with the password",
+};
+
 std::string made_up_word(int syllables, SplitMix64& random) {
   std::string out;
   for (int i = 0; i < syllables; ++i) {
@@ -104,7 +126,9 @@ Fact FactMaker::next() {
   Fact fact;
   fact.answer = fresh_answer();
   if (task_ == "niah_single") {
-    fact.question = fmt::format("One of the special magic numbers for {} is:", name);
+    // The built-in model knows the first form only.
+    const size_t form = form_ == Form::kPlain ? num_needles_++ % std::size(kNeedles) : 0;
+    fact.question = fmt::format(fmt::runtime(kNeedles[form]), name);
     fact.end = ".";
   } else if (task_ == "kv_recall") {
     fact.question = name + ":";

@@ -42,7 +42,7 @@ class FactMaker {
   Form form_;
   SplitMix64 random_;
   std::vector<size_t> nouns_, adjectives_;  // shuffled
-  size_t num_keys_ = 0;
+  size_t num_keys_ = 0, num_needles_ = 0;
   std::unordered_set<std::string> used_keys_, used_answers_;
 };
 

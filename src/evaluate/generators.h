@@ -12,7 +12,7 @@ namespace kv {
 class Tokenizer;
 
 /// Part of a dataset's identity: the same options give the same documents under the same version.
-inline constexpr int64_t kGeneratorVersion = 1;
+inline constexpr int64_t kGeneratorVersion = 2;
 
 /// What keys, values and spans are made of. The text around them is the same.
 ///   kPlain    keys of two English words ("quiet-harbor"), values of digits: for any language model
@@ -26,7 +26,9 @@ enum class Filler : uint8_t { kProse, kRepeat };
 
 /// Which documents to make.
 ///
-/// task    niah_single   sentences "One of the special magic numbers for KEY is: VALUE." in filler
+/// task    niah_single   sentences like "One of the special magic numbers for KEY is: VALUE." in
+///                       filler, each of a form of its own (plain form), so that none is another's
+///                       distractor
 ///         kv_recall     lines "KEY: VALUE" filling the context
 ///         copy_span     lines "Passage KEY: SPAN" in filler; scored by the prefix reproduced
 /// block   "CAL", "E1", "E2", "E3" or "AA": blocks never share a document's seed

@@ -19,8 +19,9 @@ namespace kv {
 /// What a decision is asked about, beside the rules of DecideOptions.
 struct StudyOptions {
   DecideOptions decide;
-  std::vector<int64_t> buckets;    // prompt lengths in tokens, ascending
-  std::vector<std::string> tasks;  // of the generators
+  std::vector<int64_t> buckets;  // prompt lengths in tokens, ascending
+  std::vector<std::string>
+      tasks;  // of the generators; empty: those that a pilot of the control allows
   Form form = Form::kPlain;
   uint64_t seed = 20260;
   int64_t max_new_tokens = 64;  // of answers that are generated freely
@@ -48,7 +49,7 @@ class DecideStudy {
   /// What the arms really were in this process.
   std::vector<ArmFacts> facts() const;
 
-  /// "task kv_recall left out: the model answers 2 of 32 questions at 512 tokens"
+  /// What the reader of the verdict should know of how it was run: tasks that the pilot left out.
   const std::vector<std::string>& notices() const { return notices_; }
 
  private:
