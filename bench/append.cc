@@ -1,6 +1,8 @@
-// kv_bench_append [--tokens 1,128,8192] [--formats ...] [--kv-heads 8] [--head-dim 128] [--block-size 16]
+// kv_bench_append [--tokens 1,128,8192] [--formats ...] [--kv-heads 8] [--head-dim 128]
+// [--block-size 16]
 //   [--hnd] [--counts]
-// Writing new tokens into paged caches on the card; bytes are K and V read plus cache bytes written.
+// Writing new tokens into paged caches on the card; bytes are K and V read plus cache bytes
+// written.
 
 #include <fmt/core.h>
 
@@ -34,7 +36,8 @@ void run_case(const Options& o, Format format, int64_t tokens) {
                 block_size = o.number("block-size", 16);
   const PageOrder order = o.has("hnd") ? PageOrder::kHnd : PageOrder::kNhd;
   const PageLayout page = PageLayout::make(format, format, heads, dim, block_size, order);
-  const int64_t in_bytes = tokens * heads * dim * 4, out_bytes = tokens * page.page_bytes / block_size;
+  const int64_t in_bytes = tokens * heads * dim * 4,
+                out_bytes = tokens * page.page_bytes / block_size;
   const int64_t sets = std::min<int64_t>(200, kRotatedBytes / (in_bytes + out_bytes) + 2);
   const int64_t blocks = sets * (tokens + block_size - 1) / block_size + 1;
   FilledPages pages(format, order, heads, dim, block_size, blocks);
@@ -69,8 +72,7 @@ void run_case(const Options& o, Format format, int64_t tokens) {
 int run(const Options& o) {
   fmt::print("{}\n\n| tokens | cache | us | p90 | bytes | GB/s |\n|---|---|---|---|---|---|\n",
              cuda::device_info().name);
-  for (const std::string& format :
-       o.list("formats", "bf16,e4m3_per_tensor,e4m3_per_token_head")) {
+  for (const std::string& format : o.list("formats", "bf16,e4m3_per_tensor,e4m3_per_token_head")) {
     for (const std::string& tokens : o.list("tokens", "1,8,32,128,1024,8192,32768"))
       run_case(o, format_named(format), std::stoll(tokens));
   }

@@ -1,8 +1,8 @@
 // kv_bench_attention [--cells 1x1024,8x8192] [--formats bf16,e4m3_per_tensor,...] [--q-heads 32]
 //   [--kv-heads 8] [--head-dim 128] [--block-size 16] [--hnd] [--math bf16|fp8]
 //   [--as markdown|csv|json]
-// Decode over paged caches on the card: time, bytes, share of the read limit measured in this run, and the
-// worst error of one sequence's KV head against the reference in double.
+// Decode over paged caches on the card: time, bytes, share of the read limit measured in this run,
+// and the worst error of one sequence's KV head against the reference in double.
 
 #include <fmt/core.h>
 
@@ -31,8 +31,7 @@ struct Case {
   Format format;
   PageOrder order;
   Math math;
-  int max_heads, blocks_per_sm;
-  bool gap;
+  int max_heads;  // of a block
 };
 
 struct Row {
@@ -47,8 +46,8 @@ struct Row {
 class DecodeBench {
  public:
   explicit DecodeBench(const Case& c) : c_(c) {
-    const PageLayout page = PageLayout::make(c.format, c.format, c.kv_heads, c.head_dim,
-                                             c.block_size, c.order);
+    const PageLayout page =
+        PageLayout::make(c.format, c.format, c.kv_heads, c.head_dim, c.block_size, c.order);
     columns_ = (c.context + c.block_size - 1) / c.block_size;
     bytes_ = c.batch * c.context * page.page_bytes / c.block_size;
     sets_ = std::min<int64_t>(96, std::max<int64_t>(2, (kRotatedBytes + bytes_ - 1) / bytes_));
@@ -94,11 +93,9 @@ class DecodeBench {
 
   void plan() {
     const cuda::DecodeShape shape = cuda::decode_shape(
-        view().page, view().block_stride,
-        {cuda::device_info().shared_bytes / c_.blocks_per_sm - 1024 * (c_.blocks_per_sm - 1),
-         c_.max_heads, c_.gap});
+        view().page, view().block_stride, cuda::device_info().shared_bytes, c_.max_heads);
     cuda::DecodePlanOptions options;
-    options.blocks = cuda::device_info().num_sms * c_.blocks_per_sm;
+    options.blocks = cuda::device_info().num_sms;
     std::vector<int32_t> rows(seq_lens_.size());
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
     run_ = std::make_unique<cuda::DecodeRun>(cuda::plan_decode(shape, seq_lens_, rows, options),
@@ -188,15 +185,14 @@ class DecodeBench {
 void print_row(const Row& r, double limit, const std::string& as) {
   const double gbps = static_cast<double>(r.bytes) / r.time.median_us / 1e3;
   const char* format =
-      as == "csv"
-          ? "{}x{},{},{},{},{:.2f},{:.2f},{:.2f},{},{:.0f},{:.1f},{:.1e},{}\n"
-          : as == "json"
-                ? "{{\"batch\":{},\"context\":{},\"format\":\"{}\",\"q_heads\":{},\"head_dim\":{},"
-                  "\"median_us\":{:.2f},\"fastest_us\":{:.2f},\"p90_us\":{:.2f},\"bytes\":{},"
-                  "\"gbps\":{:.0f},\"share_of_read_limit\":{:.1f},\"error\":{:.1e},"
-                  "\"kernel\":\"{}\"}}\n"
-                : "| {} x {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} | {:.0f} | {:.1f} % | "
-                  "{:.1e} | {} |\n";
+      as == "csv" ? "{}x{},{},{},{},{:.2f},{:.2f},{:.2f},{},{:.0f},{:.1f},{:.1e},{}\n"
+      : as == "json"
+          ? "{{\"batch\":{},\"context\":{},\"format\":\"{}\",\"q_heads\":{},\"head_dim\":{},"
+            "\"median_us\":{:.2f},\"fastest_us\":{:.2f},\"p90_us\":{:.2f},\"bytes\":{},"
+            "\"gbps\":{:.0f},\"share_of_read_limit\":{:.1f},\"error\":{:.1e},"
+            "\"kernel\":\"{}\"}}\n"
+          : "| {} x {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} | {:.0f} | {:.1f} % | "
+            "{:.1e} | {} |\n";
   fmt::print(fmt::runtime(format), r.c.batch, r.c.context, name(r.c.format), r.c.q_heads,
              r.c.head_dim, r.time.median_us, r.time.fastest_us, r.time.slowest_us, r.bytes, gbps,
              100 * gbps / limit, r.worst_error, r.kernel);
@@ -223,12 +219,16 @@ int run(const Options& o) {
     for (const std::string& cell :
          o.list("cells", "1x1024,1x8192,1x131072,8x8192,32x8192,128x8192")) {
       const size_t x = cell.find('x');
-      Case c{std::stoll(cell.substr(0, x)), std::stoll(cell.substr(x + 1)), o.number("q-heads", 32),
-             o.number("kv-heads", 8), o.number("head-dim", 128), o.number("block-size", 16),
-             format_named(format), o.has("hnd") ? PageOrder::kHnd : PageOrder::kNhd,
+      Case c{std::stoll(cell.substr(0, x)),
+             std::stoll(cell.substr(x + 1)),
+             o.number("q-heads", 32),
+             o.number("kv-heads", 8),
+             o.number("head-dim", 128),
+             o.number("block-size", 16),
+             format_named(format),
+             o.has("hnd") ? PageOrder::kHnd : PageOrder::kNhd,
              o.text("math", "bf16") == "fp8" ? Math::kFp8 : Math::kBf16,
-             static_cast<int>(o.number("heads-per-block", 8)),
-             static_cast<int>(o.number("blocks-per-sm", 1)), !o.has("no-gap")};
+             static_cast<int>(o.number("heads-per-block", 8))};
       print_row(DecodeBench(c).run(), limit, as);
     }
   }

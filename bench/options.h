@@ -44,12 +44,14 @@ class Options {
 };
 
 inline Format format_named(const std::string& text) {
-  for (const Format format : {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerHead,
-                              Format::kE4m3PerTokenHead}) {
+  for (const Format format :
+       {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerHead, Format::kE4m3PerTokenHead}) {
     if (name(format) == text) return format;
   }
-  throw ValueError("--formats: expected bf16, e4m3_per_tensor, e4m3_per_head or "
-                   "e4m3_per_token_head, found '" + text + "'");
+  throw ValueError(
+      "--formats: expected bf16, e4m3_per_tensor, e4m3_per_head or "
+      "e4m3_per_token_head, found '" +
+      text + "'");
 }
 
 }  // namespace kv::bench

@@ -1,4 +1,5 @@
-// kv_bench_prefill [--lengths 2048,8192,32768] [--formats ...] [--q-heads 32] [--kv-heads 8] [--head-dim 128]
+// kv_bench_prefill [--lengths 2048,8192,32768] [--formats ...] [--q-heads 32] [--kv-heads 8]
+// [--head-dim 128]
 //   [--block-size 16] [--hnd] [--math bf16|fp8]
 // Causal prefill of one sequence over a paged cache on the card: TFLOP/s of 4 hq d n (n + 1) / 2.
 

@@ -38,27 +38,25 @@ void check_page(const PageLayout& page, int64_t block_stride) {
 }
 
 /// Fills in how one tile of `heads` heads is copied; false if its pieces are no legal bulk copies.
-bool place_pieces(const PageLayout& page, int heads, bool gap, DecodeShape& s) {
+bool place_pieces(const PageLayout& page, int heads, DecodeShape& s) {
   const auto cell = static_cast<int>(cell_bytes(page));
   s.heads = heads;
   s.head_groups = static_cast<int>(page.num_kv_heads) / heads;
   if (page.order == PageOrder::kHnd) {
     s.pieces_per_tile = heads;
-    s.piece_bytes = s.piece_pitch = kTileTokens * cell;
+    s.piece_bytes = kTileTokens * cell;
     s.piece_step = page.side(Side::kK).head_stride;
     s.smem_head_stride = s.piece_bytes;
     s.smem_slot_stride = cell;
   } else {
-    const bool whole = !gap && heads == page.num_kv_heads;  // then a tile's slots are one piece
+    const bool whole = heads == page.num_kv_heads;  // then all slots of a tile are one piece
     s.pieces_per_tile = whole ? 1 : kTileTokens;
-    s.piece_bytes = s.piece_pitch = (whole ? kTileTokens : 1) * heads * cell;
-    // Four keys of neighbouring lanes then start 32 bytes apart, modulo the 128 of all banks.
-    while (gap && s.piece_pitch % 64 != 32) s.piece_pitch += 16;
+    s.piece_bytes = (whole ? kTileTokens : 1) * heads * cell;
     s.piece_step = page.side(Side::kK).slot_stride;
     s.smem_head_stride = cell;
-    s.smem_slot_stride = whole ? heads * cell : s.piece_pitch;
+    s.smem_slot_stride = heads * cell;
   }
-  s.tile_bytes = s.pieces_per_tile * s.piece_pitch;
+  s.tile_bytes = s.pieces_per_tile * s.piece_bytes;
   return s.piece_bytes % 16 == 0;
 }
 
@@ -123,8 +121,8 @@ BlockItems spread_evenly(const DecodePlan& plan, std::span<const int32_t> seq_le
       item.seq = static_cast<int32_t>(seq);
       item.head_group = group;
       item.begin_tile = first + static_cast<int>(done) * tiles;
-      item.end_tile = std::min(first + static_cast<int>(done + take) * tiles,
-                               end_tile(seq_lens[seq]));
+      item.end_tile =
+          std::min(first + static_cast<int>(done + take) * tiles, end_tile(seq_lens[seq]));
       begin += take;
       done += take;
       if (done == steps[seq]) {
@@ -210,25 +208,25 @@ void check_request(const DecodeShape& shape, std::span<const int32_t> seq_lens,
 
 }  // namespace
 
-DecodeShape decode_shape(const PageLayout& page, int64_t block_stride,
-                         const DecodeShapeOptions& o) {
+DecodeShape decode_shape(const PageLayout& page, int64_t block_stride, int64_t shared_bytes,
+                         int max_heads) {
   check_page(page, block_stride);
-  for (int heads = static_cast<int>(std::min<int64_t>(o.max_heads, page.num_kv_heads)); heads > 0;
+  for (int heads = static_cast<int>(std::min<int64_t>(max_heads, page.num_kv_heads)); heads > 0;
        --heads) {
     DecodeShape s;
-    if (page.num_kv_heads % heads != 0 || !place_pieces(page, heads, o.gap_between_slots, s))
-      continue;
+    if (page.num_kv_heads % heads != 0 || !place_pieces(page, heads, s)) continue;
     if (s.tile_bytes > kLargestStage) continue;
-    s.tiles = 1;  // a power of two, so that the 32 page indices that are held ahead hold whole stages
+    s.tiles =
+        1;  // a power of two, so that the 32 page indices that are held ahead hold whole stages
     while (2 * s.tiles * heads <= 8 && 2 * s.stage_bytes() <= kLargestStage) s.tiles *= 2;
-    s.stages = static_cast<int>(std::min<int64_t>(
-        kLargestRing, (o.shared_bytes - kSharedForBarriers) / s.stage_bytes()));
+    s.stages = static_cast<int>(
+        std::min<int64_t>(kLargestRing, (shared_bytes - kSharedForBarriers) / s.stage_bytes()));
     if (s.stages >= 2) return s;
   }
   throw UnsupportedError(fmt::format(
       "attend: cuda supports num_kv_heads with a divisor up to {} whose cells are a multiple of 16 "
       "bytes and of which two stages fit {} bytes of shared memory, needed {} heads of {} bytes",
-      o.max_heads, o.shared_bytes, page.num_kv_heads, cell_bytes(page)));
+      max_heads, shared_bytes, page.num_kv_heads, cell_bytes(page)));
 }
 
 DecodePlan plan_decode(const DecodeShape& shape, std::span<const int32_t> seq_lens,

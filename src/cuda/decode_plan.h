@@ -15,12 +15,12 @@ inline constexpr int kTileTokens = 16;
 
 /// How the pages of one geometry pass through a thread block's shared memory. A stage of the ring
 /// holds `tiles` tiles of `heads` KV heads; one warp computes each (tile, head) of a stage. A tile
-/// arrives in `pieces_per_tile` bulk copies of `piece_bytes` contiguous bytes, which lie
-/// `piece_pitch` apart in shared memory.
+/// arrives in `pieces_per_tile` bulk copies of `piece_bytes` contiguous bytes, which lie side by
+/// side in shared memory.
 struct DecodeShape {
   int heads = 0, tiles = 0;  // heads * tiles warps compute, one more copies
   int head_groups = 0;       // num_kv_heads / heads
-  int pieces_per_tile = 0, piece_bytes = 0, piece_pitch = 0, tile_bytes = 0;
+  int pieces_per_tile = 0, piece_bytes = 0, tile_bytes = 0;
   int64_t piece_step = 0;                          // from piece to piece in the cache
   int smem_head_stride = 0, smem_slot_stride = 0;  // of a cell in a tile in shared memory
   int stages = 0;
@@ -29,21 +29,16 @@ struct DecodeShape {
   int warps() const { return heads * tiles; }
 };
 
-struct DecodeShapeOptions {
-  int64_t shared_bytes = 0;  // of a block's shared memory
-  int max_heads = 8;         // of a block: fewer make more, smaller blocks
-  /// NHD: copy slot by slot, with a gap between slots that puts neighbouring keys on different
-  /// banks; false: 16 slots in one copy, where a block takes all heads.
-  bool gap_between_slots = true;
-};
+/// The shape for these pages in `shared_bytes` of a block's shared memory; fewer `max_heads` of a
+/// block make more, smaller blocks. Throws UnsupportedError naming what is needed and what is
+/// supported: block_size a multiple of 16, NHD or HND, pieces of a multiple of 16 bytes, two stages
+/// or more.
+DecodeShape decode_shape(const PageLayout& page, int64_t block_stride, int64_t shared_bytes,
+                         int max_heads = 8);
 
-/// The shape for these pages. Throws UnsupportedError naming what is needed and what is supported:
-/// block_size a multiple of 16, NHD or HND, pieces of a multiple of 16 bytes, two stages or more.
-DecodeShape decode_shape(const PageLayout& page, int64_t block_stride,
-                         const DecodeShapeOptions& options);
-
-/// A run of tiles [begin_tile, end_tile) of one sequence and head group, done by one block. Holds all
-/// that the block needs to start: one look-up, and the loads of pages and queries are under way.
+/// A run of tiles [begin_tile, end_tile) of one sequence and head group, done by one block. Holds
+/// all that the block needs to start: one look-up, and the loads of pages and queries are under
+/// way.
 struct DecodeItem {
   int32_t seq = 0, head_group = 0, begin_tile = 0, end_tile = 0;
   int32_t partial = -1;  // first of `tiles` partial results; -1: the result is final

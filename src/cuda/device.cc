@@ -70,16 +70,14 @@ void DeviceBuffer::reserve(int64_t bytes) {
 
 void upload(void* device, const void* host, int64_t bytes, StreamHandle stream) {
   if (bytes == 0) return;
-  check(
-      cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream),
-      "upload");
+  check(cudaMemcpyAsync(device, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream),
+        "upload");
 }
 
 void download(void* host, const void* device, int64_t bytes, StreamHandle stream) {
   if (bytes == 0) return;
-  check(
-      cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
-      "download");
+  check(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream),
+        "download");
 }
 
 void fill_bytes(void* device, int value, int64_t bytes, StreamHandle stream) {

@@ -32,8 +32,7 @@ Sequences sort_sequences(const AttendParams& p) {
       out.decode_rows.push_back(p.query_start[s]);
       out.decode_tables.insert(out.decode_tables.end(), row, row + p.block_table.sizes[1]);
     } else if (queries > 1) {
-      out.prefill.push_back(
-          {static_cast<int32_t>(s), p.query_start[s], queries, p.seq_lens[s]});
+      out.prefill.push_back({static_cast<int32_t>(s), p.query_start[s], queries, p.seq_lens[s]});
     }
   }
   return out;
@@ -65,8 +64,8 @@ cuda::DecodePlan plan_of(const AttendParams& p, const Sequences& sequences) {
   options.window = p.window;
   options.batch_invariant = p.batch_invariant;
   options.keys_per_split = p.keys_per_split;
-  const cuda::DecodeShape shape = cuda::decode_shape(p.cache.page, p.cache.block_stride,
-                                                     {cuda::device_info().shared_bytes});
+  const cuda::DecodeShape shape =
+      cuda::decode_shape(p.cache.page, p.cache.block_stride, cuda::device_info().shared_bytes);
   return cuda::plan_decode(shape, sequences.decode_lens, sequences.decode_rows, options);
 }
 
@@ -91,8 +90,7 @@ std::string run_decode(const AttendParams& p, const Sequences& sequences,
                        const DeviceScales& scales, const cuda::Stream& stream) {
   const cuda::DecodeRun run(plan_of(p, sequences), p.q.sizes[1] / p.cache.page.num_kv_heads,
                             p.cache.page.head_dim, stream.handle());
-  const auto table =
-      uploaded(std::span<const int32_t>(sequences.decode_tables), stream.handle());
+  const auto table = uploaded(std::span<const int32_t>(sequences.decode_tables), stream.handle());
   auto a = args_of<cuda::DecodeArgs>(p);
   scales.give(a);
   a.block_table = table.as<const int32_t>();
@@ -111,9 +109,10 @@ std::string run_prefill(const AttendParams& p, const Sequences& sequences,
   const auto device_tiles = uploaded(std::span(tiles.data(), tiles.size()), stream.handle());
   const auto rows = static_cast<size_t>(p.seq_lens.size());
   const std::span table_words(p.block_table.as<const int32_t>(),
-                              rows == 0 ? 0
-                                        : (rows - 1) * static_cast<size_t>(p.block_table.strides[0]) +
-                                              static_cast<size_t>(p.block_table.sizes[1]));
+                              rows == 0
+                                  ? 0
+                                  : (rows - 1) * static_cast<size_t>(p.block_table.strides[0]) +
+                                        static_cast<size_t>(p.block_table.sizes[1]));
   const auto table = uploaded(table_words, stream.handle());
   a.block_table = table.as<const int32_t>();
   a.table_stride = p.block_table.strides[0];

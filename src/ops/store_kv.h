@@ -45,8 +45,9 @@ struct StoreKvParams {
 /// `rounding` to nearest even or towards zero; finite values and infinities saturate to +-448, NaN
 /// stays NaN (OCP OFP8 1.0). Moves num_tokens * num_kv_heads * head_dim * (2 + stored bytes) * 2
 /// sides. On CUDA k, v and the pages are device memory, everything else is host memory, and the
-/// call returns when all is written (cuda/store_kv.h has the launch alone). Throws ShapeError, ValueError (a slot outside the cache, a scale that is none),
-/// UnsupportedError (a device without a twin).
+/// call returns when all is written (cuda/store_kv.h has the launch alone). Throws ShapeError,
+/// ValueError (a slot outside the cache, a scale that is none), UnsupportedError (a device without
+/// a twin).
 KernelUsed store_kv(const StoreKvParams& params, Device device);
 
 /// The same in double, one value after another, written to be read.

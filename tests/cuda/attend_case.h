@@ -7,8 +7,8 @@
 
 namespace kv {
 
-inline constexpr Format kAllFormats[] = {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerHead,
-                                  Format::kE4m3PerTokenHead};
+inline constexpr Format kAllFormats[] = {Format::kBf16, Format::kE4m3PerTensor,
+                                         Format::kE4m3PerHead, Format::kE4m3PerTokenHead};
 using Change = std::function<void(AttendParams&)>;
 
 struct AttendResult {
@@ -40,7 +40,8 @@ inline AttendResult run(const PagedCase& c, const Change& change = nullptr, int6
   for (int64_t r = 0; r < rows; ++r) {
     result.out.insert(result.out.end(), padded.begin() + r * step,
                       padded.begin() + r * step + width);
-    for (int64_t i = width; i < step; ++i) EXPECT_EQ(padded[static_cast<size_t>(r * step + i)], -77);
+    for (int64_t i = width; i < step; ++i)
+      EXPECT_EQ(padded[static_cast<size_t>(r * step + i)], -77);
   }
   return result;
 }
@@ -61,8 +62,8 @@ inline float tolerance(Format format, Math math, float value_size) {
   return (weight + 5e-5f) * value_size;
 }
 
-inline void expect_close(const std::vector<float>& out, const std::vector<float>& ref, float allowed,
-                  const std::string& what) {
+inline void expect_close(const std::vector<float>& out, const std::vector<float>& ref,
+                         float allowed, const std::string& what) {
   ASSERT_EQ(out.size(), ref.size());
   float worst = 0;
   size_t at = 0;

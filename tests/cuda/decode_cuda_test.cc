@@ -192,7 +192,8 @@ TEST(DecodeCuda, BitsDoNotDependOnTheBatchOrTheBlocks) {
           p.keys_per_split = split;
           p.seq_lens = lens;
           p.query_start = start;
-          p.block_table.data = const_cast<int32_t*>(c.table.data()) + s * static_cast<size_t>(c.max_blocks);
+          p.block_table.data =
+              const_cast<int32_t*>(c.table.data()) + s * static_cast<size_t>(c.max_blocks);
           p.block_table.sizes[0] = 1;
           p.q.sizes[0] = p.out.sizes[0] = 1;
         });

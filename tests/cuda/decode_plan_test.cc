@@ -15,9 +15,7 @@ PageLayout page(Format format, int64_t heads, int64_t dim, PageOrder order, int6
   return PageLayout::make(format, format, heads, dim, block, order);
 }
 
-DecodeShape shape_of(const PageLayout& p, bool gap = true) {
-  return decode_shape(p, p.page_bytes, {kShared, 8, gap});
-}
+DecodeShape shape_of(const PageLayout& p) { return decode_shape(p, p.page_bytes, kShared); }
 
 DecodePlan plan(const DecodeShape& shape, const std::vector<int32_t>& lens,
                 const DecodePlanOptions& options) {
@@ -72,10 +70,9 @@ TEST(DecodeShape, PiecesCarryEveryCellToWhereTheWarpsReadIt) {
         for (const int64_t dim : {64, 96, 128, 256}) {
           for (const int64_t block : {16, 48}) {
             const PageLayout p = page(format, heads, dim, order, block);
-            const DecodeShape s = shape_of(p, block == 16);
+            const DecodeShape s = shape_of(p);
             EXPECT_EQ(s.piece_bytes % 16, 0);
-            EXPECT_EQ(s.piece_pitch % 16, 0);
-            EXPECT_EQ(s.pieces_per_tile * s.piece_pitch, s.tile_bytes);
+            EXPECT_EQ(s.pieces_per_tile * s.piece_bytes, s.tile_bytes);
             EXPECT_EQ(s.heads * s.head_groups, heads);
             EXPECT_LE(s.warps(), 8);
             EXPECT_LE(s.stages * s.stage_bytes() + 1024, kShared);
@@ -87,7 +84,7 @@ TEST(DecodeShape, PiecesCarryEveryCellToWhereTheWarpsReadIt) {
                                    group * s.heads * p.sides[0].head_stride + piece * s.piece_step;
               EXPECT_EQ(from % 16, 0);
               for (int i = 0; i < s.piece_bytes; ++i)
-                source[static_cast<size_t>(piece * s.piece_pitch + i)] = from + i;
+                source[static_cast<size_t>(piece * s.piece_bytes + i)] = from + i;
             }
             for (int h = 0; h < s.heads; ++h) {
               for (int slot = 0; slot < 16; ++slot) {
@@ -105,8 +102,8 @@ TEST(DecodeShape, PiecesCarryEveryCellToWhereTheWarpsReadIt) {
   }
 }
 
-TEST(DecodeShape, WithoutGapsEightHeadsArriveAsOneCopy) {
-  const DecodeShape s = shape_of(page(Format::kE4m3PerTokenHead, 8, 128, PageOrder::kNhd), false);
+TEST(DecodeShape, EightHeadsArriveAsOneCopy) {
+  const DecodeShape s = shape_of(page(Format::kE4m3PerTokenHead, 8, 128, PageOrder::kNhd));
   EXPECT_EQ(s.pieces_per_tile, 1);
   EXPECT_EQ(s.piece_bytes, 33792);
   EXPECT_EQ(s.stages, 6);
@@ -157,7 +154,8 @@ TEST(DecodePlan, BalancedBlocksDifferByOneStage) {
   for (int b = 0; b < p.num_blocks; ++b) {
     int tiles = 0;
     for (int i = b; i >= 0; i = p.items[static_cast<size_t>(i)].next) {
-      tiles += p.items[static_cast<size_t>(i)].end_tile - p.items[static_cast<size_t>(i)].begin_tile;
+      tiles +=
+          p.items[static_cast<size_t>(i)].end_tile - p.items[static_cast<size_t>(i)].begin_tile;
     }
     least = std::min(least, tiles);
     most = std::max(most, tiles);
@@ -165,7 +163,8 @@ TEST(DecodePlan, BalancedBlocksDifferByOneStage) {
   EXPECT_LE(most - least, 1);
 }
 
-// What makes results independent of the batch: a sequence's items are the same alone and in company.
+// What makes results independent of the batch: a sequence's items are the same alone and in
+// company.
 TEST(DecodePlan, InvariantSplitsDependOnTheSequenceAlone) {
   const DecodeShape s = shape_of(page(Format::kE4m3PerHead, 2, 128, PageOrder::kNhd));
   const auto items_of = [&](const std::vector<int32_t>& lens, int seq) {

@@ -19,7 +19,8 @@ std::vector<uint16_t> inputs(const Case& c, float sigma, unsigned seed) {
   std::mt19937 rng(seed);
   auto x = random_bf16(rng, c.slots.size() * static_cast<size_t>(c.heads * c.dim + c.pad), sigma);
   const float inf = std::numeric_limits<float>::infinity();
-  const float special[] = {inf, -inf, std::nanf(""), -std::nanf(""), 1e9f, -500, 1e-5f, 0, -0.0f, 1e-30f};
+  const float special[] = {inf,   -inf, std::nanf(""), -std::nanf(""), 1e9f, -500,
+                           1e-5f, 0,    -0.0f,         1e-30f};
   for (size_t i = 0; i < std::size(special); ++i) x[i] = bf16::encode(special[i]);
   return x;
 }

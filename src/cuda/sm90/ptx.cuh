@@ -66,9 +66,7 @@ __device__ inline void let_dependents_start() {
 }
 
 /// Returns when the launch before this one has finished and its writes are visible.
-__device__ inline void wait_for_predecessor() {
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-}
+__device__ inline void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // ---- conversions and products ----
 

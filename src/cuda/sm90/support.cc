@@ -51,9 +51,9 @@ Cells check_attend(const AttendRequest& a) {
         "attend: cuda supports 1 to 16 query heads per KV head, needed {}", a.q_per_kv));
   }
   if (a.fp8_math && cells != Cells::kStatic) {
-    throw UnsupportedError(
-        fmt::format("attend: cuda supports math=fp8 on e4m3_per_tensor and e4m3_per_head, needed {}",
-                    name(page.side(Side::kK).format)));
+    throw UnsupportedError(fmt::format(
+        "attend: cuda supports math=fp8 on e4m3_per_tensor and e4m3_per_head, needed {}",
+        name(page.side(Side::kK).format)));
   }
   check_addresses(a);
   return cells;

@@ -27,6 +27,11 @@ void check_supported(const StoreKvArgs& a) {
         fmt::format("store_kv: cuda supports head_dim a multiple of {} up to 256{}, needed {}",
                     step, a.rope.cos != nullptr ? " (with rotation)" : "", page.head_dim));
   }
+  if (a.num_tokens * page.num_kv_heads >= int64_t{1} << 30) {
+    throw UnsupportedError(
+        fmt::format("store_kv: cuda supports less than 2^30 tokens times heads a call, needed {}",
+                    a.num_tokens * page.num_kv_heads));
+  }
   if (page.order == PageOrder::kCpu) {
     throw UnsupportedError("store_kv: cuda supports pages in NHD and HND order, needed the CPU's");
   }

@@ -157,18 +157,25 @@ struct StoreVector {
   int64_t position;
 };
 
+/// A division of 64 bits costs as much as all else that is done to a vector: only when it must be.
+__device__ inline int64_t block_of(int64_t slot, int block_size) {
+  if (slot >> 32 != 0) return slot / block_size;
+  return static_cast<uint32_t>(slot) / static_cast<uint32_t>(block_size);
+}
+
 __device__ inline StoreVector load_vector(const StoreParams& p, int64_t index, int lane) {
   StoreVector v{};
-  const int per_token = p.num_heads * p.num_sides;
-  const int64_t token = index / per_token;
+  const uint32_t per_token = static_cast<uint32_t>(p.num_heads * p.num_sides);
+  const uint32_t token = static_cast<uint32_t>(index) / per_token;
   if (token >= p.num_tokens) return v;
-  const int within = static_cast<int>(index - token * per_token);
+  const uint32_t within = static_cast<uint32_t>(index) - token * per_token;
   const int64_t slot = p.slot_mapping[token];
   if (slot < 0) return v;  // padding of a batch
-  v.side = within % p.num_sides;
-  v.head = within / p.num_sides;
-  v.slot = static_cast<int>(slot % p.block_size);
-  v.page = p.cache + slot / p.block_size * p.block_stride;
+  v.head = static_cast<int>(p.num_sides == 2 ? within / 2 : within);
+  v.side = static_cast<int>(p.num_sides == 2 ? within % 2 : 0);
+  const int64_t block = block_of(slot, p.block_size);
+  v.slot = static_cast<int>(slot - block * p.block_size);
+  v.page = p.cache + block * p.block_stride;
   const StoreSide& side = p.sides[v.side];
   if (lane * 8 < p.head_dim) {
     v.raw = __ldcs(reinterpret_cast<const uint4*>(side.x + token * side.token_stride +
@@ -227,11 +234,12 @@ __device__ inline void add_tally(StoreCounters* counters, const StoreTally& tall
 /// Neighbouring lanes take neighbouring vectors in the order (token, head, side): a warp writes a
 /// token's cells side by side.
 template <StoreClass kClass, bool kTruncate, bool kCount>
-__global__ void __launch_bounds__(kStoreThreads) store_kernel(const __grid_constant__ StoreParams p) {
+__global__ void __launch_bounds__(kStoreThreads)
+    store_kernel(const __grid_constant__ StoreParams p) {
   const int width = 1 << p.lanes_log2, lane = static_cast<int>(threadIdx.x) & (width - 1);
   const int64_t vectors_per_step = kStoreThreads >> p.lanes_log2;
-  const int64_t first = blockIdx.x * vectors_per_step * kVectorsPerThread +
-                        (threadIdx.x >> p.lanes_log2);
+  const int64_t first =
+      blockIdx.x * vectors_per_step * kVectorsPerThread + (threadIdx.x >> p.lanes_log2);
   StoreVector vectors[kVectorsPerThread];
 #pragma unroll
   for (int i = 0; i < kVectorsPerThread; ++i) {

@@ -5,6 +5,10 @@
 // How a warp reads cells [K | K scale | V | V scale] of shared memory into fragments. The order of
 // dimensions within a product is free as long as both factors agree, so lanes take runs of bytes as
 // wide as the cells' alignment allows, and no transposition is needed.
+//
+// Slots lie a multiple of 128 bytes apart (64 with inline scales), so lanes that read the same
+// dimensions of different keys meet on the same banks. They read them in an order of their own
+// instead, skewed by their key, and put the words right in registers.
 
 namespace kv::cuda {
 
@@ -14,18 +18,51 @@ __device__ inline float load_shared_float(uint32_t at) {
   return out;
 }
 
-template <int kWords>
-__device__ inline void load_shared(uint32_t at, uint32_t (&w)[kWords]) {
+/// kWords words of 4 bytes at once into w[first] ...
+template <int kWords, int kSize>
+__device__ inline void load_shared(uint32_t at, uint32_t (&w)[kSize], int first) {
   if constexpr (kWords == 4) {
     asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3])
+                 : "=r"(w[first]), "=r"(w[first + 1]), "=r"(w[first + 2]), "=r"(w[first + 3])
                  : "r"(at));
   } else if constexpr (kWords == 2) {
-    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(at));
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(w[first]), "=r"(w[first + 1]) : "r"(at));
   } else {
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w[0]) : "r"(at));
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w[first]) : "r"(at));
   }
 }
+
+/// Exchanges words i and i + kDistance of every run of 2 * kDistance.
+template <int kDistance, int kSize>
+__device__ inline void exchange_if(bool wanted, uint32_t (&w)[kSize]) {
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) {
+    if (i / kDistance % 2 != 0) continue;
+    const uint32_t a = w[i], b = w[i + kDistance];
+    w[i] = wanted ? b : a;
+    w[i + kDistance] = wanted ? a : b;
+  }
+}
+
+/// The words of one key that a lane (g, c) multiplies: groups of one or two loads, the two in an
+/// order that differs between neighbouring rows g.
+template <int kDim, int kLoadWords, int kLoads>
+struct SkewedKeyWords {
+  static constexpr int kLoadsPerGroup = kLoads % 2 == 0 ? 2 : 1;
+  static constexpr int kGroups = kLoads / kLoadsPerGroup;
+  static constexpr int kWords = kLoadsPerGroup * kLoadWords;
+  uint32_t w[kWords];
+
+  __device__ SkewedKeyWords(uint32_t cell, int group, int g, int c) {
+    const int skew = kLoadsPerGroup == 2 ? g & 1 : 0;
+#pragma unroll
+    for (int i = 0; i < kLoadsPerGroup; ++i) {
+      const int load = group * kLoadsPerGroup + (i ^ skew);
+      load_shared<kLoadWords>(cell + 4 * (load * 4 + c) * kLoadWords, w, i * kLoadWords);
+    }
+    if constexpr (kLoadsPerGroup == 2) exchange_if<kLoadWords>(skew != 0, w);
+  }
+};
 
 /// E4M3 cells; kInline: with their scales inside, which leaves 8-byte (K) and 4-byte (V) alignment.
 template <int kDim, bool kInline>
@@ -34,10 +71,11 @@ struct E4m3Cell {
   static constexpr bool kIsFp8 = true, kHasInlineScale = kInline, kHasStaticScale = !kInline;
   using Product = F16Product;
 
-  // ---- keys: lane c takes words of 4 dimensions; a step of 16 dimensions is one word per lane ----
+  // ---- keys: lane c takes words of 4 dimensions; a step of 16 dimensions is one word per lane
+  // ----
   static constexpr int kKeyLoadWords = !kInline && kDim % 64 == 0 ? 4 : 2;
-  static constexpr int kStepsPerKeyLoad = kKeyLoadWords;
-  static constexpr int kKeyLoads = kDim / 16 / kKeyLoadWords;
+  using KeyLoads = SkewedKeyWords<kDim, kKeyLoadWords, kDim / 16 / kKeyLoadWords>;
+  static constexpr int kKeyGroups = KeyLoads::kGroups, kStepsPerKeyGroup = KeyLoads::kWords;
 
   /// First of the 4 dimensions that lane c multiplies in a step.
   __device__ static int key_dim(int step, int c) {
@@ -45,29 +83,34 @@ struct E4m3Cell {
     return 4 * ((load * 4 + c) * kKeyLoadWords + word);
   }
 
-  struct KeyWords {
-    uint32_t w[kKeyLoadWords];
-    __device__ KeyWords(uint32_t cell, int load, int c) {
-      load_shared(cell + 4 * (load * 4 + c) * kKeyLoadWords, w);
-    }
-    __device__ uint32_t first(int i) const { return e4m3_to_f16(w[i]); }
-    __device__ uint32_t second(int i) const { return e4m3_to_f16(w[i] >> 16); }
+  struct KeyWords : KeyLoads {
+    using KeyLoads::KeyLoads;
+    __device__ uint32_t first(int i) const { return e4m3_to_f16(this->w[i]); }
+    __device__ uint32_t second(int i) const { return e4m3_to_f16(this->w[i] >> 16); }
   };
 
-  // ---- values: lanes of row g take words of 4 dimensions; a word gives two tiles ----
-  static constexpr int kValueLoadWords = kInline || kDim % 64 != 0 ? 1 : (kDim % 128 == 0 ? 4 : 2);
-  static constexpr int kTilesPerValueLoad = 2 * kValueLoadWords;
-  static constexpr int kValueLoads = kDim / 32 / kValueLoadWords;
+  // ---- values: lanes of row g take words of 4 dimensions, 32 apart; a word gives two tiles ----
+  static constexpr int kValueWords = kDim % 128 == 0 ? 4 : kDim / 32;  // of a group
+  static constexpr int kValueGroups = kDim / 32 / kValueWords;
+  static constexpr int kTilesPerValueGroup = 2 * kValueWords;
+  static constexpr int kSkews = kValueWords == 4 ? (kInline ? 2 : 4) : kValueWords == 2 ? 2 : 1;
+  static constexpr int kRun = 4;  // neighbouring dimensions that two tiles hold
 
   __device__ static int value_dim(int tile, int g) {
-    const int word = tile / 2, load = word / kValueLoadWords;
-    return 4 * ((load * 8 + g) * kValueLoadWords + word % kValueLoadWords) + 2 * (tile % 2);
+    return 32 * (tile / 2) + 4 * g + 2 * (tile % 2);
   }
 
   struct ValueWords {
-    uint32_t w[kValueLoadWords];
-    __device__ ValueWords(uint32_t at, int load, int g) {
-      load_shared(at + 4 * (load * 8 + g) * kValueLoadWords, w);
+    uint32_t w[kValueWords];
+    __device__ ValueWords(uint32_t at, int group, int g, int c) {
+      // With inline scales, lanes c and c + 2 share banks; without, all four do.
+      const int skew = (kInline ? c >> 1 : c) & (kSkews - 1);
+#pragma unroll
+      for (int i = 0; i < kValueWords; ++i) {
+        load_shared<1>(at + 32 * (group * kValueWords + (i ^ skew)) + 4 * g, w, i);
+      }
+      if constexpr (kSkews >= 2) exchange_if<1>((skew & 1) != 0, w);
+      if constexpr (kSkews == 4) exchange_if<2>((skew & 2) != 0, w);
     }
   };
 
@@ -86,35 +129,40 @@ struct Bf16Cell {
   static constexpr bool kIsFp8 = false, kHasInlineScale = false, kHasStaticScale = false;
   using Product = Bf16Product;
 
-  // Lane c takes 8 dimensions: two steps.
-  static constexpr int kStepsPerKeyLoad = 2;
-  static constexpr int kKeyLoads = kDim / 32;
+  // Lane c takes 8 dimensions of a load: two steps.
+  using KeyLoads = SkewedKeyWords<kDim, 4, kDim / 32>;
+  static constexpr int kKeyGroups = KeyLoads::kGroups, kStepsPerKeyGroup = KeyLoads::kWords / 2;
 
   __device__ static int key_dim(int step, int c) { return 8 * (step / 2 * 4 + c) + 4 * (step % 2); }
 
-  struct KeyWords {
-    uint32_t w[4];
-    __device__ KeyWords(uint32_t cell, int load, int c) {
-      load_shared(cell + 16 * (load * 4 + c), w);
-    }
-    __device__ uint32_t first(int i) const { return w[2 * i]; }
-    __device__ uint32_t second(int i) const { return w[2 * i + 1]; }
+  struct KeyWords : KeyLoads {
+    using KeyLoads::KeyLoads;
+    __device__ uint32_t first(int i) const { return this->w[2 * i]; }
+    __device__ uint32_t second(int i) const { return this->w[2 * i + 1]; }
   };
 
-  // Lanes of row g take words of 2 dimensions: one tile each.
-  static constexpr int kValueLoadWords = kDim % 64 == 0 ? 4 : 2;
-  static constexpr int kTilesPerValueLoad = kValueLoadWords;
-  static constexpr int kValueLoads = kDim / 16 / kValueLoadWords;
+  // Lanes of row g take two loads of 4 words (2 where head_dim is no multiple of 64), in an order
+  // that differs between neighbouring c; a word of 2 dimensions is one tile.
+  static constexpr int kLoadWords = kDim % 128 == 0 ? 4 : kDim % 64 == 0 ? 2 : 1;
+  static constexpr int kValueWords = 2 * kLoadWords;
+  static constexpr int kValueGroups = kDim / 16 / kValueWords;
+  static constexpr int kTilesPerValueGroup = kValueWords;
+  static constexpr int kRun = 2;
 
   __device__ static int value_dim(int tile, int g) {
-    const int load = tile / kValueLoadWords;
-    return 2 * ((load * 8 + g) * kValueLoadWords + tile % kValueLoadWords);
+    return 2 * ((tile / kValueWords * 8 + g) * kValueWords + tile % kValueWords);
   }
 
   struct ValueWords {
-    uint32_t w[kValueLoadWords];
-    __device__ ValueWords(uint32_t at, int load, int g) {
-      load_shared(at + 4 * (load * 8 + g) * kValueLoadWords, w);
+    uint32_t w[kValueWords];
+    __device__ ValueWords(uint32_t at, int group, int g, int c) {
+      const int skew = c & 1;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        load_shared<kLoadWords>(at + 4 * ((group * 8 + g) * kValueWords + (i ^ skew) * kLoadWords),
+                                w, i * kLoadWords);
+      }
+      exchange_if<kLoadWords>(skew != 0, w);
     }
   };
 

@@ -4,15 +4,16 @@ namespace kv::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-// Parts that a thread reads before it knows any maximum: their loads then overlap those of the sums.
+// Parts that a thread reads before it knows any maximum: their loads then overlap those of the
+// sums.
 constexpr int kAhead = 8;
 
 /// Maximum and total of a query's parts, by every warp for itself: no block barrier on the way.
-__device__ float2 total_of_parts(const float2* sums, int64_t step, int count) {
+__device__ float2 total_of_parts(const float2* sums, int count) {
   const int lane = threadIdx.x % 32;
   float top = -1e30f, total = 0;
   for (int i = lane; i < count; i += 32) {
-    const float2 part = __ldcg(sums + i * step);
+    const float2 part = __ldcg(sums + i);
     const float larger = fmaxf(top, part.x);
     total = total * exp2_fast(top - larger) + part.y * exp2_fast(part.x - larger);
     top = larger;
@@ -42,7 +43,8 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
   const int rows = p.heads * p.q_per_kv, row = static_cast<int>(blockIdx.x) % rows;
   const DecodeMerge merge = p.merges[blockIdx.x / rows];
   const int64_t first = int64_t{merge.first_partial} * rows + row;
-  const auto* sums = reinterpret_cast<const float2*>(p.partial_sums) + first;
+  const auto* sums = reinterpret_cast<const float2*>(p.partial_sums) +
+                     int64_t{row} * p.num_partials + merge.first_partial;
   const auto* parts = reinterpret_cast<const float4*>(p.partial_out) + first * kLanes;
   const int lane = threadIdx.x % kLanes, part = threadIdx.x / kLanes;
   wait_for_predecessor();
@@ -54,15 +56,15 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
     const int i = part + j * kParts;
     const bool is_there = part < kParts && i < merge.num_partials;
     ahead[j] = is_there ? __ldcg(parts + int64_t{i} * rows * kLanes + lane) : float4{0, 0, 0, 0};
-    tops[j] = is_there ? __ldcg(&sums[int64_t{i} * rows].x) : -1e30f;
+    tops[j] = is_there ? __ldcg(&sums[i].x) : -1e30f;
   }
-  const float2 all = total_of_parts(sums, rows, merge.num_partials);
+  const float2 all = total_of_parts(sums, merge.num_partials);
   float4 sum = {0, 0, 0, 0};
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) add_weighed(sum, ahead[j], exp2_fast(tops[j] - all.x));
   for (int i = part + kAhead * kParts; part < kParts && i < merge.num_partials; i += kParts) {
     add_weighed(sum, __ldcg(parts + int64_t{i} * rows * kLanes + lane),
-                exp2_fast(__ldcg(&sums[int64_t{i} * rows].x) - all.x));
+                exp2_fast(__ldcg(&sums[i].x) - all.x));
   }
   if (part < kParts) gathered[part][lane] = sum;
   __syncthreads();

@@ -87,7 +87,7 @@ class PageCopier {
       const uint8_t* from = p_.cache + block * p_.block_stride + slot * p_.slot_stride +
                             item.head_group * p_.heads * p_.head_stride +
                             (piece - t * p_.pieces_per_tile) * p_.piece_step;
-      bulk_copy(to + piece * p_.piece_pitch, from, p_.piece_bytes, full);
+      bulk_copy(to + piece * p_.piece_bytes, from, p_.piece_bytes, full);
     }
     cursor_.advance(ring_.stages);
   }
@@ -139,8 +139,8 @@ class HeadWorker {
       barrier_wait(ring_.full(cursor_.stage), cursor_.parity);
       const int mine = tile + tile_;
       if (mine < item.end_tile) {
-        const uint32_t cells = ring_.at(cursor_.stage) + tile_ * p_.tile_bytes +
-                               head_ * p_.smem_head_stride;
+        const uint32_t cells =
+            ring_.at(cursor_.stage) + tile_ * p_.tile_bytes + head_ * p_.smem_head_stride;
         state.add_tile(cells, mine * kTileTokens, first_key, seq_len);
       }
       __syncwarp();
@@ -150,9 +150,7 @@ class HeadWorker {
     if (item.partial < 0) {
       state.store_final(item.query_row, kv_head);
     } else {
-      const int64_t row = (static_cast<int64_t>(item.partial + tile_) * p_.heads + head_) *
-                          p_.q_per_kv;
-      state.store_partial(row);
+      state.store_partial(item.partial + tile_, head_ * p_.q_per_kv);
     }
   }
 
@@ -211,9 +209,9 @@ void launch_overlapping(void (*kernel)(Params...), int blocks, int threads, int 
 template <class Cell, int kQueryTiles, bool kFp8Math>
 void launch_decode_variant(const DecodeLaunch& l) {
   auto* kernel = decode_kernel<Cell, kQueryTiles, kFp8Math>;
-  static const int prepared = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-      static_cast<int>(device_info().shared_bytes));
+  static const int prepared =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(device_info().shared_bytes));
   check(prepared, "attend: shared memory of the decode kernel");
   launch_overlapping(kernel, l.blocks, l.threads, l.shared_bytes, l.stream, l.params);
 }

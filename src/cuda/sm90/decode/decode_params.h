@@ -20,8 +20,8 @@ struct DecodeParams {
   const DecodeItem* items;
   const DecodeMerge* merges;
   float *partial_out, *partial_sums;
-  int block_size, q_per_kv;
-  int heads, tiles, pieces_per_tile, piece_bytes, piece_pitch, tile_bytes, smem_head_stride, smem_slot_stride,
+  int block_size, q_per_kv, num_partials;
+  int heads, tiles, pieces_per_tile, piece_bytes, tile_bytes, smem_head_stride, smem_slot_stride,
       stages;
   int v_base, k_scale_base, v_scale_base, cell_bytes;  // within a cell; K's codes come first
   int window;

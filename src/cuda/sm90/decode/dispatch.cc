@@ -24,11 +24,11 @@ void set_plan(DecodeParams& p, const DecodeRun& run) {
   p.merges = run.merges();
   p.partial_out = run.partial_out();
   p.partial_sums = run.partial_sums();
+  p.num_partials = run.plan().num_partials;
   p.heads = s.heads;
   p.tiles = s.tiles;
   p.pieces_per_tile = s.pieces_per_tile;
   p.piece_bytes = s.piece_bytes;
-  p.piece_pitch = s.piece_pitch;
   p.piece_step = s.piece_step;
   p.tile_bytes = s.tile_bytes;
   p.smem_head_stride = s.smem_head_stride;
@@ -91,17 +91,16 @@ void launch(const DecodeLaunch& l, Cells cells) {
 
 DecodeRun::DecodeRun(const DecodePlan& plan, int64_t q_per_kv, int64_t head_dim,
                      StreamHandle stream)
-    : plan_(plan),
-      items_(uploaded(plan.items, stream)),
-      merges_(uploaded(plan.merges, stream)) {
+    : plan_(plan), items_(uploaded(plan.items, stream)), merges_(uploaded(plan.merges, stream)) {
   const int64_t rows = int64_t{plan.num_partials} * plan.shape.heads * q_per_kv;
   partial_out_ = DeviceBuffer(rows * head_dim * 4);
   partial_sums_ = DeviceBuffer(rows * 8);
 }
 
 std::string decode(const DecodeArgs& a, const DecodeRun& run, StreamHandle stream) {
-  const AttendRequest request{a.cache, a.q, a.q_row_stride, a.q_head_stride, a.out,
-                              a.out_row_stride, a.out_head_stride, a.q_per_kv, a.fp8_math};
+  const AttendRequest request{a.cache,           a.q,        a.q_row_stride,
+                              a.q_head_stride,   a.out,      a.out_row_stride,
+                              a.out_head_stride, a.q_per_kv, a.fp8_math};
   const Cells cells = check_attend(request);
   const DecodePlan& plan = run.plan();
   DecodeLaunch l{};

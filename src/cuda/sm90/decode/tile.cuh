@@ -57,9 +57,8 @@ class TileState {
       uint2 raw[kSteps];
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        raw[s] = query < p_.q_per_kv
-                     ? *reinterpret_cast<const uint2*>(from + Cell::key_dim(s, c_))
-                     : make_uint2(0, 0);
+        raw[s] = query < p_.q_per_kv ? *reinterpret_cast<const uint2*>(from + Cell::key_dim(s, c_))
+                                     : make_uint2(0, 0);
       }
       const int shift = Cell::kIsFp8 ? scale_shift(raw) : 0;
       const float up = __uint_as_float(static_cast<uint32_t>(127 + shift) << 23);
@@ -116,8 +115,9 @@ class TileState {
     }
   }
 
-  /// Unnormalised result, maximum and sum, for launch_combine. The offset of P is taken out.
-  __device__ void store_partial(int64_t first_row) {
+  /// Unnormalised result, maximum and sum, for launch_combine: results [partial][row][head_dim],
+  /// sums [row][partial], so that both are read side by side. The offset of P is taken out.
+  __device__ void store_partial(int partial, int first_row) {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
@@ -125,10 +125,11 @@ class TileState {
         const float total = sum_over_keys(sum_[n][j]);
         const int query = 8 * n + 2 * c_ + j;
         if (query >= p_.q_per_kv) continue;
-        const int64_t row = first_row + query;
-        write_row(p_.partial_out + row * kHeadDim, n, j, v_scale_ * value_unit_);
+        const int64_t row = first_row + query, rows = p_.heads * p_.q_per_kv;
+        write_row(p_.partial_out + (partial * rows + row) * kHeadDim, n, j, v_scale_ * value_unit_);
         if (g_ == 0) {
-          reinterpret_cast<float2*>(p_.partial_sums)[row] = {largest_[n][j] - kOffset, total};
+          auto* sums = reinterpret_cast<float2*>(p_.partial_sums) + row * p_.num_partials;
+          sums[partial] = {largest_[n][j] - kOffset, total};
         }
       }
     }
@@ -157,9 +158,9 @@ class TileState {
     return kFp8Math ? f16_pair_through_e4m3(low, high) : f16_pair(low, high);
   }
 
-  /// With slots 32 bytes apart modulo 128 (DecodeShapeOptions::gap_between_slots), this order puts
-  /// both the two rows of neighbouring g that are loaded together and the keys of the four c on
-  /// different banks.
+  /// Of inline cells of 8 heads, neighbouring slots lie 64 bytes apart modulo the 128 of all banks:
+  /// this order mixes even and odd slots among what is loaded together. Where all slots share their
+  /// banks (static scales), the loads' skew alone spreads them (cells.cuh).
   __device__ static int key_of_row(int row) { return 0x57463120 >> (4 * row) & 7; }
 
   __device__ uint32_t key_cell(uint32_t cells, int key) const {
@@ -183,11 +184,11 @@ class TileState {
     float part[kQueryTiles][kChains][4] = {};
     const uint32_t low = key_cell(cells, key_of_row_), high = key_cell(cells, key_of_row_ + 8);
 #pragma unroll
-    for (int load = 0; load < Cell::kKeyLoads; ++load) {
-      const typename Cell::KeyWords a(low, load, c_), b(high, load, c_);
+    for (int group = 0; group < Cell::kKeyGroups; ++group) {
+      const typename Cell::KeyWords a(low, group, g_, c_), b(high, group, g_, c_);
 #pragma unroll
-      for (int i = 0; i < Cell::kStepsPerKeyLoad; ++i) {
-        const int step = load * Cell::kStepsPerKeyLoad + i;
+      for (int i = 0; i < Cell::kStepsPerKeyGroup; ++i) {
+        const int step = group * Cell::kStepsPerKeyGroup + i;
         const uint32_t fragment[4] = {a.first(i), b.first(i), a.second(i), b.second(i)};
 #pragma unroll
         for (int n = 0; n < kQueryTiles; ++n) {
@@ -205,7 +206,8 @@ class TileState {
   }
 
   /// To powers of two: softmax scale, K's scale, soft cap.
-  __device__ void scale_scores(uint32_t cells, float (&s)[kQueryTiles][4], float (&value_scale)[2]) {
+  __device__ void scale_scores(uint32_t cells, float (&s)[kQueryTiles][4],
+                               float (&value_scale)[2]) {
     float key_scale[2] = {1, 1};
     if constexpr (Cell::kHasInlineScale) {
 #pragma unroll
@@ -335,18 +337,18 @@ class TileState {
       at[i] = key_cell(cells, value_key_[i % 2] + 8 * (i / 2)) + p_.v_base;
     }
 #pragma unroll
-    for (int load = 0; load < Cell::kValueLoads; ++load) {
-      const typename Cell::ValueWords k0(at[0], load, g_), k1(at[1], load, g_), k8(at[2], load, g_),
-          k9(at[3], load, g_);
+    for (int group = 0; group < Cell::kValueGroups; ++group) {
+      const typename Cell::ValueWords k0(at[0], group, g_, c_), k1(at[1], group, g_, c_),
+          k8(at[2], group, g_, c_), k9(at[3], group, g_, c_);
 #pragma unroll
-      for (int i = 0; i < Cell::kTilesPerValueLoad; ++i) {
+      for (int i = 0; i < Cell::kTilesPerValueGroup; ++i) {
         uint32_t fragment[4];
         Cell::pair_keys(k0, k1, i, fragment[0], fragment[1]);
         Cell::pair_keys(k8, k9, i, fragment[2], fragment[3]);
 #pragma unroll
         for (int n = 0; n < kQueryTiles; ++n) {
-          Cell::Product::add(out_[n][load * Cell::kTilesPerValueLoad + i], fragment, weights[n][0],
-                             weights[n][1]);
+          Cell::Product::add(out_[n][group * Cell::kTilesPerValueGroup + i], fragment,
+                             weights[n][0], weights[n][1]);
         }
       }
     }
@@ -361,17 +363,30 @@ class TileState {
   /// Tile i of the result holds, on lanes of row g, dimensions value_dim(i, g) and the next.
   template <class T>
   __device__ void write_row(T* to, int n, int j, float factor) const {
+    constexpr int kTilesPerRun = Cell::kRun / 2;
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      write_pair(to + Cell::value_dim(i, g_), out_[n][i][j] * factor, out_[n][i][j + 2] * factor);
+    for (int i = 0; i < kSteps; i += kTilesPerRun) {
+      float x[Cell::kRun];
+#pragma unroll
+      for (int t = 0; t < kTilesPerRun; ++t) {
+        x[2 * t] = out_[n][i + t][j] * factor;
+        x[2 * t + 1] = out_[n][i + t][j + 2] * factor;
+      }
+      write_run(to + Cell::value_dim(i, g_), x);
     }
   }
 
-  __device__ static void write_pair(float* to, float a, float b) {
-    *reinterpret_cast<float2*>(to) = {a, b};
+  template <int kRun>
+  __device__ static void write_run(float* to, const float (&x)[kRun]) {
+#pragma unroll
+    for (int i = 0; i < kRun; i += 2) reinterpret_cast<float2*>(to)[i / 2] = {x[i], x[i + 1]};
   }
-  __device__ static void write_pair(uint16_t* to, float a, float b) {
-    *reinterpret_cast<uint32_t*>(to) = bf16_pair(a, b);
+  template <int kRun>
+  __device__ static void write_run(uint16_t* to, const float (&x)[kRun]) {
+#pragma unroll
+    for (int i = 0; i < kRun; i += 2) {
+      reinterpret_cast<uint32_t*>(to)[i / 2] = bf16_pair(x[i], x[i + 1]);
+    }
   }
 
   const DecodeParams& p_;

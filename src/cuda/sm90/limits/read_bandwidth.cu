@@ -50,9 +50,8 @@ __global__ void normal_kernel(uint16_t* values, int64_t pairs, uint64_t seed) {
 }  // namespace
 
 void read_all(const void* data, int64_t bytes, StreamHandle stream) {
-  static const int prepared =
-      cudaFuncSetAttribute(read_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           kStages * kBytes);
+  static const int prepared = cudaFuncSetAttribute(
+      read_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStages * kBytes);
   check(prepared, "read_all: shared memory");
   read_kernel<<<device_info().num_sms, 32, kStages * kBytes, stream>>>(
       static_cast<const uint8_t*>(data), bytes / kBytes);

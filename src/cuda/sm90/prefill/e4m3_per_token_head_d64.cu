@@ -4,7 +4,7 @@ namespace kv::cuda {
 
 template <>
 void launch_prefill_e4m3_per_token_head<64>(const PrefillParams& p, int tiles,
-                                             StreamHandle stream) {
+                                            StreamHandle stream) {
   launch_prefill_variant<PrefillTraits<PrefillCells::kInline, 64, false>>(p, tiles, stream);
 }
 

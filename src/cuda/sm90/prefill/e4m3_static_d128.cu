@@ -6,7 +6,8 @@ template <>
 void launch_prefill_e4m3_static<128>(const PrefillParams& p, int tiles, bool fp8_math,
                                      StreamHandle stream) {
   if (fp8_math)
-    return launch_prefill_variant<PrefillTraits<PrefillCells::kStatic, 128, true>>(p, tiles, stream);
+    return launch_prefill_variant<PrefillTraits<PrefillCells::kStatic, 128, true>>(p, tiles,
+                                                                                   stream);
   launch_prefill_variant<PrefillTraits<PrefillCells::kStatic, 128, false>>(p, tiles, stream);
 }
 

@@ -4,16 +4,16 @@
 #include "cuda/sm90/prefill/wgmma.cuh"
 #include "cuda/sm90/ptx.cuh"
 
-// One block computes one PrefillTile. Warpgroup 0 reads keys and values from the pages, widens codes
-// to F16 and lays tiles out in shared memory; warpgroups 1 and 2 compute 64 rows each, scores and
-// result in registers. See docs/kernels/prefill.md.
+// One block computes one PrefillTile. Warpgroups 0 and 1 read keys and values from the pages, widen
+// codes to F16 and lay tiles out in shared memory; warpgroups 2 and 3 compute 64 rows each, scores
+// and result in registers. See docs/kernels/prefill.md.
 
 namespace kv::cuda {
 
 enum class PrefillCells { kBf16, kStatic, kInline };
 
 inline constexpr float kPrefillLog2E = 1.4426950408889634f;
-inline constexpr int kLoaderThreads = 128, kPrefillThreads = 384;
+inline constexpr int kLoaderThreads = 128, kLoaderGroups = 2, kPrefillThreads = 512;
 
 template <PrefillCells kCellsOf, int kDim, bool kFp8MathOf>
 struct PrefillTraits {
@@ -104,7 +104,8 @@ __device__ void store_unit(uint32_t side, int row, int unit, const RawUnit<T>& u
   store_chunk(column + swizzled(row, 2 * (unit % 4) + 1 - first), first ? half[0] : half[1]);
 }
 
-/// Warpgroup 0. A thread takes unit (thread % units) of the keys thread / units + i * step.
+/// Warpgroups 0 and 1 load every other stage each: while one waits for memory, the other converts.
+/// A thread takes unit (thread % units) of the keys thread / units + i * step.
 template <class T>
 class KeyLoader {
   static constexpr int kUnits = T::kPadded / 16;                // of a key's side
@@ -114,71 +115,85 @@ class KeyLoader {
 
  public:
   __device__ KeyLoader(const PrefillParams& p, const PrefillTile& tile, KeyRange range)
-      : p_(p), tile_(tile), range_(range), lane_(threadIdx.x % 32) {
-    unit_ = threadIdx.x % kUnits;
-    key_ = threadIdx.x / kUnits;
-  }
+      : p_(p),
+        tile_(tile),
+        range_(range),
+        thread_(threadIdx.x % kLoaderThreads),
+        lane_(threadIdx.x % 32),
+        group_(threadIdx.x / kLoaderThreads),
+        unit_(thread_ % kUnits),
+        key_(thread_ / kUnits) {}
 
   __device__ void run(uint32_t shared) {
-    int stage = 0;
+    constexpr int kStride = kLoaderGroups * T::kKeys;
+    const int begin = range_.begin + group_ * T::kKeys;
+    int stage = group_;
     uint32_t parity = 1;
-    int32_t ahead = look_up(range_.begin);
-    int32_t blocks = ahead;
-    RawUnit<T> k[kSteps], v[kSteps];
-    load_side(k, blocks, range_.begin, 0);
-    for (int first = range_.begin; first < range_.end; first += T::kKeys) {
-      ahead = look_up(first + T::kKeys);
-      load_side(v, blocks, first, p_.v_base);
-      float scales[2] = {0, 0};
-      load_scales(scales, blocks, first);
+    int64_t pages = look_up(begin);
+    for (int first = begin; first < range_.end; first += kStride) {
+      const int64_t ahead = look_up(first + kStride);
       const uint32_t barriers = shared + T::kBarriersAt + 16 * stage;
-      barrier_wait(barriers + 8, parity);
       const uint32_t at = shared + T::kStagesAt + stage * 2 * T::kSideBytes;
-      store_side(at, k);
-      if (first + T::kKeys < range_.end) load_side(k, ahead, first + T::kKeys, 0);
-      store_side(at + T::kSideBytes, v);
+      float scales[2] = {0, 0};
+      load_scales(scales, pages, first);
+      bool is_free = false;
+#pragma unroll
+      for (int half = 0; half < 2 * kHalves; ++half) {
+        RawUnit<T> units[kSteps / kHalves];
+        load_part(units, pages, first, half % kHalves, half < kHalves ? 0 : p_.v_base);
+        if (!is_free) barrier_wait(barriers + 8, parity), is_free = true;
+        store_part(at + (half < kHalves ? 0 : T::kSideBytes), units, half % kHalves);
+      }
       store_scales(shared, stage, scales);
       async_proxy_fence();
       barrier_arrive(barriers);
-      blocks = ahead;
-      if (++stage == T::kStages) stage = 0, parity ^= 1;
+      pages = ahead;
+      stage += kLoaderGroups;
+      if (stage >= T::kStages) stage -= T::kStages, parity ^= 1;
     }
   }
 
  private:
-  /// Lane i gets the block of the stage's i-th 16 keys.
-  __device__ int32_t look_up(int first) const {
+  // BF16 has twice the bytes: half a side at once keeps as many registers in flight.
+  static constexpr int kHalves = T::kIsBf16 ? 2 : 1;
+
+  /// Lane i gets where the cells of the stage's i-th 16 keys start: one run of slots, because block
+  /// sizes are multiples of 16.
+  __device__ int64_t look_up(int first) const {
     const int key = first + 16 * lane_;
     if (lane_ >= kTilesPerStage || key >= range_.end) return 0;
-    return __ldg(p_.block_table + tile_.seq * p_.table_stride + key / p_.block_size);
+    const int column = key / p_.block_size, slot = key - column * p_.block_size;
+    const int32_t block = __ldg(p_.block_table + tile_.seq * p_.table_stride + column);
+    return block * p_.block_stride + slot * p_.slot_stride + tile_.kv_head * p_.head_stride;
   }
 
-  __device__ const uint8_t* cell(int32_t blocks, int first, int key) const {
-    const int32_t block = __shfl_sync(~0u, blocks, key / 16);
-    return p_.cache + block * p_.block_stride +
-           static_cast<int64_t>((first + key) % p_.block_size) * p_.slot_stride +
-           tile_.kv_head * p_.head_stride;
+  __device__ const uint8_t* cell(int64_t pages, int key) const {
+    return p_.cache + __shfl_sync(~0u, pages, key / 16) + key % 16 * p_.slot_stride;
   }
 
-  __device__ void load_side(RawUnit<T> (&side)[kSteps], int32_t blocks, int first, int base) const {
+  __device__ void load_part(RawUnit<T> (&part)[kSteps / kHalves], int64_t pages, int first,
+                            int half, int base) const {
     constexpr int kBytes = T::kIsBf16 ? 32 : 16;
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int key = key_ + i * kKeysPerStep;
-      const uint8_t* at = cell(blocks, first, key) + base + unit_ * kBytes;
-      side[i] = load_unit<T>(at, first + key < range_.end && 16 * unit_ < T::kHeadDim);
+    for (int i = 0; i < kSteps / kHalves; ++i) {
+      const int key = key_ + (half * (kSteps / kHalves) + i) * kKeysPerStep;
+      const uint8_t* at = cell(pages, key) + base + unit_ * kBytes;
+      part[i] = load_unit<T>(at, first + key < range_.end && 16 * unit_ < T::kHeadDim);
     }
   }
 
-  __device__ void store_side(uint32_t at, const RawUnit<T> (&side)[kSteps]) const {
+  __device__ void store_part(uint32_t at, const RawUnit<T> (&part)[kSteps / kHalves],
+                             int half) const {
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) store_unit<T>(at, key_ + i * kKeysPerStep, unit_, side[i]);
+    for (int i = 0; i < kSteps / kHalves; ++i) {
+      store_unit<T>(at, key_ + (half * (kSteps / kHalves) + i) * kKeysPerStep, unit_, part[i]);
+    }
   }
 
-  __device__ void load_scales(float (&scales)[2], int32_t blocks, int first) const {
+  __device__ void load_scales(float (&scales)[2], int64_t pages, int first) const {
     if constexpr (T::kInline) {
-      const int key = threadIdx.x % T::kKeys;
-      const uint8_t* at = cell(blocks, first, key);
+      const int key = thread_ % T::kKeys;
+      const uint8_t* at = cell(pages, key);
       if (first + key >= range_.end) return;
       scales[0] = __ldg(reinterpret_cast<const float*>(at + p_.k_scale_base));
       scales[1] = __ldg(reinterpret_cast<const float*>(at + p_.v_scale_base));
@@ -191,13 +206,13 @@ class KeyLoader {
 #pragma unroll
       for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
       if (lane_ == 0) {
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared + T::kUnitsAt + 16 * stage +
-                                                     4 * (threadIdx.x / 32)),
-                     "f"(top)
-                     : "memory");
+        asm volatile(
+            "st.shared.f32 [%0], %1;" ::"r"(shared + T::kUnitsAt + 16 * stage + 4 * (thread_ / 32)),
+            "f"(top)
+            : "memory");
       }
-      if (threadIdx.x >= T::kKeys) return;
-      const uint32_t at = shared + T::kScalesAt + (stage * 2 * T::kKeys + threadIdx.x) * 4;
+      if (thread_ >= T::kKeys) return;
+      const uint32_t at = shared + T::kScalesAt + (stage * 2 * T::kKeys + thread_) * 4;
       asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(scales[0]) : "memory");
       asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + T::kKeys * 4), "f"(scales[1]) : "memory");
     }
@@ -206,8 +221,7 @@ class KeyLoader {
   const PrefillParams& p_;
   const PrefillTile& tile_;
   const KeyRange range_;
-  const int lane_;
-  int unit_, key_;
+  const int thread_, lane_, group_, unit_, key_;
 };
 
 // ---- computing ----
@@ -222,8 +236,14 @@ class RowWorker {
  public:
   __device__ RowWorker(const PrefillParams& p, const PrefillTile& tile, KeyRange range,
                        uint32_t shared, int group)
-      : p_(p), tile_(tile), range_(range), shared_(shared), group_(group),
-        warp_(threadIdx.x / 32 % 4), g_(threadIdx.x % 32 / 4), c_(threadIdx.x % 4) {
+      : p_(p),
+        tile_(tile),
+        range_(range),
+        shared_(shared),
+        group_(group),
+        warp_(threadIdx.x / 32 % 4),
+        g_(threadIdx.x % 32 / 4),
+        c_(threadIdx.x % 4) {
 #pragma unroll
     for (int n = 0; n < T::kColumns; ++n) {
 #pragma unroll
@@ -258,9 +278,9 @@ class RowWorker {
       const int r = 64 * group_ + 16 * warp_ + i, token = r / p_.q_per_kv;
       float x[kPerLane];
       uint32_t amax = 0;
-      const uint16_t* from = p_.q + (tile_.query_row + token) * p_.q_row_stride +
-                             (int64_t{tile_.kv_head} * p_.q_per_kv + r % p_.q_per_kv) *
-                                 p_.q_head_stride;
+      const uint16_t* from =
+          p_.q + (tile_.query_row + token) * p_.q_row_stride +
+          (int64_t{tile_.kv_head} * p_.q_per_kv + r % p_.q_per_kv) * p_.q_head_stride;
 #pragma unroll
       for (int j = 0; j < kPerLane; ++j) {
         const int d = lane * kPerLane + j;
@@ -281,8 +301,8 @@ class RowWorker {
         const uint32_t pair = T::kIsBf16    ? bf16_pair(x[j], x[j + 1])
                               : T::kFp8Math ? f16_pair_through_e4m3(x[j] * up, x[j + 1] * up)
                                             : f16_pair(x[j] * up, x[j + 1] * up);
-        const uint32_t at = shared_ + d / 64 * (kPrefillRows * 128) + swizzled(r, d % 64 / 8) +
-                            d % 8 * 2;
+        const uint32_t at =
+            shared_ + d / 64 * (kPrefillRows * 128) + swizzled(r, d % 64 / 8) + d % 8 * 2;
         asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(pair) : "memory");
       }
       const float down = __uint_as_float(static_cast<uint32_t>(127 - shift) << 23);
@@ -318,7 +338,8 @@ class RowWorker {
     for (int n = 0; n < T::kKeyColumns; ++n) {
 #pragma unroll
       for (int k = 0; k < T::kPadded / 16; ++k) {
-        const uint32_t a = shared_ + k / 4 * (kPrefillRows * 128) + group_ * (64 * 128) + k % 4 * 32;
+        const uint32_t a =
+            shared_ + k / 4 * (kPrefillRows * 128) + group_ * (64 * 128) + k % 4 * 32;
         const uint32_t b = keys + k / 4 * (T::kKeys * 128) + n * (64 * 128) + k % 4 * 32;
         product_shared<T::kIsBf16>(s[n], tile_descriptor(a), tile_descriptor(b), k > 0);
       }
@@ -329,8 +350,8 @@ class RowWorker {
 
   __device__ float2 scale_pair(int stage, int side, int n, int j) const {
     float2 out;
-    const uint32_t at = shared_ + T::kScalesAt +
-                        ((stage * 2 + side) * T::kKeys + 64 * n + 8 * j + 2 * c_) * 4;
+    const uint32_t at =
+        shared_ + T::kScalesAt + ((stage * 2 + side) * T::kKeys + 64 * n + 8 * j + 2 * c_) * 4;
     asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(out.x), "=f"(out.y) : "r"(at));
     return out;
   }
@@ -402,7 +423,8 @@ class RowWorker {
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       float x;
-      asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x)
+      asm volatile("ld.shared.f32 %0, [%1];"
+                   : "=f"(x)
                    : "r"(shared_ + T::kUnitsAt + 16 * stage + 4 * w));
       top = fmaxf(top, x);
     }
@@ -516,20 +538,20 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   }
   __syncthreads();
   const int group = static_cast<int>(threadIdx.x) / 128;
-  if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 104;");
+  if (group < kLoaderGroups) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
     KeyLoader<T>(p, tile, range).run(shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 200;");
-    RowWorker<T>(p, tile, range, shared, group - 1).run();
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
+    RowWorker<T>(p, tile, range, shared, group - kLoaderGroups).run();
   }
 }
 
 template <class T>
 void launch_prefill_variant(const PrefillParams& p, int tiles, StreamHandle stream) {
   auto* kernel = prefill_kernel<T>;
-  static const int prepared = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kSharedBytes);
+  static const int prepared =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, T::kSharedBytes);
   check(prepared, "attend: shared memory of the prefill kernel");
   kernel<<<static_cast<unsigned>(tiles), kPrefillThreads, T::kSharedBytes, stream>>>(p);
   check_launch("attend: prefill");

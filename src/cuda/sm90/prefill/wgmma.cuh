@@ -25,7 +25,7 @@ __device__ inline void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-#define KV_ACC8(i)                                                                        \
+#define KV_ACC8(i)                                                                            \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define KV_ACC32 KV_ACC8(0), KV_ACC8(8), KV_ACC8(16), KV_ACC8(24)
@@ -46,8 +46,7 @@ __device__ inline void product_shared(float (&d)[32], uint64_t a, uint64_t b, bo
   } else {
     asm volatile(
         "{ .reg .pred p; setp.ne.b32 p, %34, 0;"
-        " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " KV_D32
-        ", %32, %33, p, 1, 1, 0, 0; }"
+        " wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " KV_D32 ", %32, %33, p, 1, 1, 0, 0; }"
         : KV_ACC32
         : "l"(a), "l"(b), "r"(static_cast<int>(add)));
   }
