@@ -1,5 +1,7 @@
 #include <limits>
 
+#include "cuda/store_kv.h"
+#include "ops/rope.h"
 #include "ops/store_kv.h"
 #include "tests/cuda/device_case.h"
 
@@ -120,6 +122,62 @@ TEST(StoreKvCuda, ManyTokens) {
   c.slots.clear();
   for (int64_t i = 0; i < 380; ++i) c.slots.push_back(i * 77 % 384);
   expect_same_bytes(c, 2);
+}
+
+// Rotating on the way writes what rope() followed by store_kv() writes.
+TEST(StoreKvCuda, RotatesKeysOnTheWay) {
+  KV_NEEDS_DEVICE();
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTokenHead}) {
+    for (const int64_t dim : {64, 96, 128, 256}) {
+      Case c;
+      c.dim = dim;
+      std::mt19937 rng(4);
+      const size_t count = c.slots.size() * static_cast<size_t>(c.heads * dim);
+      const auto k = random_bf16(rng, count, 1), v = random_bf16(rng, count, 1);
+      std::vector<double> inv_freq;
+      for (int64_t i = 0; i < dim / 2; ++i)
+        inv_freq.push_back(std::pow(1e4, -2.0 * static_cast<double>(i) / static_cast<double>(dim)));
+      const RopeTable table(inv_freq, 1, 100);
+      const std::vector<int32_t> positions = {0, 1, 99, 50, 7, 3};
+      const auto tokens = static_cast<int64_t>(c.slots.size());
+
+      std::vector<float> wide(count);
+      for (size_t i = 0; i < count; ++i) wide[i] = bf16::decode(k[i]);
+      std::vector<uint16_t> rotated(count);
+      StoreKvParams p;
+      p.k = TensorView::contiguous(rotated.data(), DType::kBF16, {tokens, c.heads, dim});
+      rope(TensorView::contiguous(wide.data(), DType::kF32, {tokens, c.heads, dim}), {}, positions,
+           table, p.k);
+      KvCache cache({{c.heads, dim, 0}}, {{format, format}}, 16, 6, PageOrder::kNhd);
+      const DevicePages pages(cache.layer(0));
+      p.v = p.k;
+      p.v.data = const_cast<uint16_t*>(v.data());
+      p.slot_mapping = c.slots;
+      p.cache = cache.layer(0);
+      store_kv(p, Device::kCpu);
+
+      const size_t rows = static_cast<size_t>(table.max_positions() * dim / 2);
+      const auto device_k = to_device(k.data(), count), device_v = to_device(v.data(), count),
+                 slots = to_device(c.slots.data(), c.slots.size()),
+                 where = to_device(positions.data(), positions.size()),
+                 cos = to_device(table.cos(0), rows), sin = to_device(table.sin(0), rows);
+      cuda::StoreKvArgs a;
+      a.k = device_k.as<const uint16_t>();
+      a.v = device_v.as<const uint16_t>();
+      a.k_token_stride = a.v_token_stride = c.heads * dim;
+      a.k_head_stride = a.v_head_stride = dim;
+      a.slot_mapping = slots.as<const int64_t>();
+      a.num_tokens = tokens;
+      a.cache = pages.view();
+      a.rope = {cos.as<const float>(), sin.as<const float>(), where.as<const int32_t>()};
+      EXPECT_NE(cuda::store_kv(a, nullptr).find("/rope"), std::string::npos);
+      const size_t bytes = static_cast<size_t>(p.cache.num_blocks * p.cache.block_stride);
+      const auto written = to_host<uint8_t>(pages.view().data, bytes);
+      for (size_t i = 0; i < bytes; ++i) {
+        ASSERT_EQ(written[i], p.cache.data[i]) << name(format) << " dim " << dim << " byte " << i;
+      }
+    }
+  }
 }
 
 TEST(StoreKvCuda, RefusesWhatItDoesNotSupport) {

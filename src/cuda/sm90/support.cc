@@ -55,6 +55,9 @@ Cells check_attend(const AttendRequest& a) {
         "attend: cuda supports math=fp8 on e4m3_per_tensor and e4m3_per_head, needed {}",
         name(page.side(Side::kK).format)));
   }
+  if (!(a.softmax_scale > 0)) {
+    throw ValueError(fmt::format("attend: softmax_scale: expected > 0, found {}", a.softmax_scale));
+  }
   check_addresses(a);
   return cells;
 }

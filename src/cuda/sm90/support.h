@@ -17,10 +17,12 @@ struct AttendRequest {
   const void* out;
   int64_t out_row_stride, out_head_stride;
   int64_t q_per_kv;
+  float softmax_scale;
   bool fp8_math;
 };
 
-/// The cells of the request's cache; throws UnsupportedError naming what is needed and supported.
+/// The cells of the request's cache; throws UnsupportedError naming what is needed and supported,
+/// ValueError for a softmax_scale that is not positive.
 Cells check_attend(const AttendRequest& request);
 
 }  // namespace kv::cuda

@@ -98,9 +98,9 @@ DecodeRun::DecodeRun(const DecodePlan& plan, int64_t q_per_kv, int64_t head_dim,
 }
 
 std::string decode(const DecodeArgs& a, const DecodeRun& run, StreamHandle stream) {
-  const AttendRequest request{a.cache,           a.q,        a.q_row_stride,
-                              a.q_head_stride,   a.out,      a.out_row_stride,
-                              a.out_head_stride, a.q_per_kv, a.fp8_math};
+  const AttendRequest request{
+      a.cache,           a.q,        a.q_row_stride,  a.q_head_stride, a.out, a.out_row_stride,
+      a.out_head_stride, a.q_per_kv, a.softmax_scale, a.fp8_math};
   const Cells cells = check_attend(request);
   const DecodePlan& plan = run.plan();
   DecodeLaunch l{};

@@ -310,7 +310,7 @@ class TileState {
       float w[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        w[j] = exp2_fast(s[n][j] - largest_[n][j % 2] + kOffset);
+        w[j] = exp2_fast(s[n][j] + (kOffset - largest_[n][j % 2]));
       }
       sum_[n][0] += w[0] + w[2];
       sum_[n][1] += w[1] + w[3];

@@ -55,9 +55,9 @@ void launch_cells(const PrefillParams& p, Cells cells, const PrefillArgs& a, Str
 }  // namespace
 
 std::string prefill(const PrefillArgs& a, StreamHandle stream) {
-  const AttendRequest request{a.cache,           a.q,        a.q_row_stride,
-                              a.q_head_stride,   a.out,      a.out_row_stride,
-                              a.out_head_stride, a.q_per_kv, a.fp8_math};
+  const AttendRequest request{
+      a.cache,           a.q,        a.q_row_stride,  a.q_head_stride, a.out, a.out_row_stride,
+      a.out_head_stride, a.q_per_kv, a.softmax_scale, a.fp8_math};
   const Cells cells = check_attend(request);
   const PrefillParams p = make_params(a);
   const auto head_dim = static_cast<int>(a.cache.page.head_dim);

@@ -324,11 +324,14 @@ class RowWorker {
     const uint32_t keys = shared_ + T::kStagesAt + stage * 2 * T::kSideBytes;
     float s[T::kKeyColumns][32];
     multiply_keys(keys, s);
-    scale_scores(s, stage);
+    // One factor per row can wait until the exponent, where it is fused; nothing else can.
+    const bool is_plain = !T::kInline && p_.soft_cap == 0;
+    if (!is_plain) scale_scores(s, stage);
+    const float factor[2] = {is_plain ? factor_[0] : 1.0f, is_plain ? factor_[1] : 1.0f};
     if (first + T::kKeys > tile_.position + 1 || p_.window > 0) mask(s, first);
-    follow_maximum(s, stage);
+    follow_maximum(s, factor, stage);
     uint32_t weights[T::kKeys / 16][4];
-    weigh(s, stage, weights);
+    weigh(s, factor, stage, weights);
     multiply_values(keys + T::kSideBytes, weights);
   }
 
@@ -388,13 +391,15 @@ class RowWorker {
     }
   }
 
-  __device__ void follow_maximum(const float (&s)[T::kKeyColumns][32], int stage) {
+  /// Scores are s * factor; factors are positive.
+  __device__ void follow_maximum(const float (&s)[T::kKeyColumns][32], const float (&factor)[2],
+                                 int stage) {
     float ratio = 1;
     if constexpr (T::kInline) ratio = grow_value_unit(stage);
     float change[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float top = largest_[r];
+      float top = -INFINITY;
 #pragma unroll
       for (int n = 0; n < T::kKeyColumns; ++n) {
 #pragma unroll
@@ -404,6 +409,7 @@ class RowWorker {
       }
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+      top = fmaxf(largest_[r], top * factor[r]);
       change[r] = exp2_fast(largest_[r] - top);
       largest_[r] = top;
       sum_[r] *= change[r];
@@ -435,10 +441,11 @@ class RowWorker {
     return ratio;
   }
 
-  __device__ void weigh(float (&s)[T::kKeyColumns][32], int stage,
+  __device__ void weigh(float (&s)[T::kKeyColumns][32], const float (&factor)[2], int stage,
                         uint32_t (&weights)[T::kKeys / 16][4]) {
     const float inverse =
         T::kInline ? __uint_as_float(0x7f000000u - __float_as_uint(value_unit_)) : 1.0f;
+    const float base[2] = {kOffset - largest_[0], kOffset - largest_[1]};
 #pragma unroll
     for (int n = 0; n < T::kKeyColumns; ++n) {
 #pragma unroll
@@ -446,7 +453,7 @@ class RowWorker {
         float w[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          w[i] = exp2_fast(s[n][4 * j + i] - largest_[i / 2] + kOffset);
+          w[i] = exp2_fast(__fmaf_rn(s[n][4 * j + i], factor[i / 2], base[i / 2]));
         }
         sum_[0] += w[0] + w[1];
         sum_[1] += w[2] + w[3];
