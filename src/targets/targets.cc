@@ -32,6 +32,7 @@ bool HeadDims::take(int head_dim) const {
 
 std::string HeadDims::text() const {
   if (!listed.empty()) return fmt::format("{}", fmt::join(listed, ", "));
+  if (multiple == 1 && least == 1) return "not determined";
   const std::string bounds =
       most < (1 << 20) ? fmt::format("{} to {}", least, most) : fmt::format("{} or more", least);
   return multiple > 1 ? fmt::format("multiples of {}, {}", multiple, bounds) : bounds;

@@ -102,7 +102,8 @@ void check_unread(const ScaleSet& set, Warnings& out) {
 
 // The model beside scales that kvscale exported must be the one that they were exported with.
 void check_record(const ScaleSet& set, Warnings& out) {
-  if (!set.record) return;
+  if (!set.record || set.declared.family == ScaleFamily::kSglangJson)
+    return;  // its model is elsewhere
   const ExportRecord& record = *set.record;
   if (!record.rope.empty() && record.rope != set.geometry.rope) {
     out.push_back({"rope-change", "config.json",
