@@ -24,7 +24,7 @@ inline AttendResult run(const PagedCase& c, const Change& change = nullptr, int6
   const int64_t rows = p.q.sizes[0], width = p.q.sizes[1] * p.q.sizes[2], step = width + pad;
   std::vector<uint16_t> q(static_cast<size_t>(rows * step));
   for (int64_t r = 0; r < rows; ++r)
-    std::copy_n(c.q.begin() + r * width, width, q.begin() + r * step);
+    std::copy_n(p.q.as<const uint16_t>() + r * width, width, q.begin() + r * step);
   const auto device_q = to_device(q.data(), q.size());
   const std::vector<float> unwritten(q.size(), -77.0f);
   const auto device_out = to_device(unwritten.data(), unwritten.size());
