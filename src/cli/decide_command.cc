@@ -18,6 +18,38 @@ constexpr int64_t kOwnTokens = 1088;
 // A vocabulary that small belongs to a model that was made for the compact forms.
 constexpr int32_t kSmallVocabulary = 4096;
 
+/// As a POSIX shell reads it back.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+Commands commands(const DecideArgs& args) {
+  const DecideArgs defaults;
+  std::string repeat = "kvscale decide " + quoted(args.run.model);
+  if (!args.run.prompts.empty()) repeat += " --prompts " + quoted(args.run.prompts);
+  if (!args.buckets.empty()) repeat += fmt::format(" --buckets {}", fmt::join(args.buckets, ","));
+  if (!args.tasks.empty()) repeat += fmt::format(" --tasks {}", fmt::join(args.tasks, ","));
+  if (args.target != defaults.target) repeat += " --target " + quoted(args.target);
+  if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
+  std::string margin = "--margin " + args.margin;
+  if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
+  if (args.overall_points > 0) margin += fmt::format(" --margin-overall {}", args.overall_points);
+  return {repeat, margin};
+}
+
+/// The command line of this run, whole.
+std::string this_command(const Commands& commands, const DecideArgs& args) {
+  std::string out = commands.repeat + " " + commands.margin;
+  if (args.documents > 0) out += fmt::format(" --documents {}", args.documents);
+  if (args.questions > 0) out += fmt::format(" --questions {}", args.questions);
+  return out;
+}
+
 DecideOptions decide_options(const DecideArgs& args) {
   DecideOptions options = DecideOptions::named(args.margin);
   if (args.bucket_points > 0) options.margin.bucket = args.bucket_points / 100;
@@ -25,12 +57,7 @@ DecideOptions decide_options(const DecideArgs& args) {
   if (args.documents > 0) options.documents = args.documents;
   if (args.questions > 0) options.questions_per_document = args.questions;
   options.target = std::string(find_target(args.target).name);
-  options.commands.repeat = "kvscale decide " + args.run.model;
-  if (!args.run.prompts.empty()) options.commands.repeat += " --prompts " + args.run.prompts;
-  if (!args.buckets.empty())
-    options.commands.repeat += fmt::format(" --buckets {}", fmt::join(args.buckets, ","));
-  if (!args.tasks.empty())
-    options.commands.repeat += fmt::format(" --tasks {}", fmt::join(args.tasks, ","));
+  options.commands = commands(args);
   return options;
 }
 
@@ -80,7 +107,7 @@ int run_decide(const DecideArgs& args) {
 
   const VerdictReport report{verdict, log.records(), session.model_facts(),
                              session.prompt_facts(prompts),
-                             run_facts(study.facts(), options.decide.commands.repeat)};
+                             run_facts(study.facts(), this_command(options.decide.commands, args))};
   write_file_atomically(folder / "decision.json", verdict_json(verdict));
   write_file_atomically(folder / "report.html", verdict_page(report));
   if (args.run.json) {

@@ -27,6 +27,7 @@ DecideOptions DecideOptions::standard() { return {}; }
 DecideOptions DecideOptions::quick() {
   DecideOptions out;
   out.preset = "quick";
+  out.commands.margin = "--margin quick";
   out.margin = {thresholds::kBucketMarginQuick, thresholds::kOverallMarginQuick,
                 thresholds::kValidityMarginQuick};
   out.documents = thresholds::kDocumentsQuick;

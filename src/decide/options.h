@@ -22,8 +22,7 @@ struct Margins {
 /// Command lines that a verdict prints to be pasted; the caller fills them in.
 struct Commands {
   std::string repeat;  // this run without margin and size: "kvscale decide MODEL --prompts p.jsonl"
-  std::string margin_flag = "--margin";
-  std::string documents_flag = "--documents";
+  std::string margin = "--margin standard";  // with the margins that replace the preset's
 };
 
 /// By which numbers a run is decided. All are echoed in the verdict.

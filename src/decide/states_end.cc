@@ -164,13 +164,12 @@ void Machine::finish(Verdict& verdict) const {
         "timing record of it");
   }
   const Commands& commands = options_.commands;
-  const std::string here =
-      fmt::format("{} {} {}", commands.repeat, commands.margin_flag, options_.preset);
   if (verdict.n_required > 0) {
     const auto documents = static_cast<int64_t>(
         std::ceil(verdict.n_required / static_cast<double>(options_.questions_per_document)));
     verdict.next.push_back(
-        {fmt::format("{} {} {}", here, commands.documents_flag, documents),
+        {fmt::format("{} {} --documents {} --questions {}", commands.repeat, commands.margin,
+                     documents, options_.questions_per_document),
          fmt::format("{:.0f} questions a bucket ({} documents x {}) in {}: decides with a power of "
                      "{:.4g} if there is no loss",
                      verdict.n_required, documents, options_.questions_per_document,
@@ -179,7 +178,7 @@ void Machine::finish(Verdict& verdict) const {
   if (options_.preset != "standard") {
     const DecideOptions standard = DecideOptions::standard();
     verdict.next.push_back(
-        {fmt::format("{} {} standard", commands.repeat, commands.margin_flag),
+        {commands.repeat + " --margin standard",
          fmt::format("the standard margin: {:.4g} points a bucket, {:.4g} overall, {} questions a "
                      "bucket",
                      100 * standard.margin.bucket, 100 * standard.margin.overall,

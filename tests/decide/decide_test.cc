@@ -184,6 +184,7 @@ TEST(Decide, FewExamplesAreInsufficientAndTheNumberNeededIsEnough) {
   ASSERT_GT(verdict.n_required, 120);
   ASSERT_FALSE(verdict.next.empty());
   EXPECT_NE(verdict.next[0].command.find("--margin quick --documents "), std::string::npos);
+  EXPECT_TRUE(verdict.next[0].command.ends_with(" --questions 4")) << verdict.next[0].command;
 
   World larger;
   larger.questions = 4;
