@@ -110,8 +110,9 @@ EngineReading parse(const std::string& line) {
   EngineReading out;
   out.loader = json.at("loader").get<std::string>();
   for (const nlohmann::json& entry : json.at("scales")) {
-    std::vector<float> values = entry.at(2).get<std::vector<float>>();
-    out.scales[{entry.at(0).get<int>(), entry.at(1).get<std::string>().at(0)}] = std::move(values);
+    HeldScale held{entry.at(2).get<std::vector<float>>(), std::nullopt};
+    if (entry.at(3).is_number()) held.number = entry.at(3).get<float>();
+    out.scales[{entry.at(0).get<int>(), entry.at(1).get<std::string>().at(0)}] = std::move(held);
   }
   return out;
 }

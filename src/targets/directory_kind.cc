@@ -1,6 +1,7 @@
 #include "targets/directory_kind.h"
 
 #include <algorithm>
+#include <array>
 
 namespace kv {
 namespace {
@@ -77,53 +78,31 @@ DirectoryKind directory_kind(const ScaleSet& set) {
 }
 
 std::string_view name(DirectoryKind kind) {
-  switch (kind) {
-    case DirectoryKind::kPlain:
-      return "no KV quantization declared, no scales";
-    case DirectoryKind::kUndeclared:
-      return "scales without a declaration";
-    case DirectoryKind::kCtTensorKvOnly:
-      return "compressed-tensors, KV only, per tensor";
-    case DirectoryKind::kCtTensorFineWeights:
-      return "compressed-tensors, weights per channel or block, KV per tensor";
-    case DirectoryKind::kCtTensorCoarseWeights:
-      return "compressed-tensors, weights per tensor or otherwise, KV per tensor";
-    case DirectoryKind::kCtHead:
-      return "compressed-tensors, KV per head";
-    case DirectoryKind::kCtDynamic:
-      return "compressed-tensors, dynamic KV";
-    case DirectoryKind::kCtUnsupported:
-      return "compressed-tensors, a KV scheme that no engine takes";
-    case DirectoryKind::kCtOutputScale:
-      return "compressed-tensors of 2024";
-    case DirectoryKind::kModelOpt:
-      return "ModelOpt, weights and KV";
-    case DirectoryKind::kModelOptCast:
-      return "ModelOpt, KV declared without scales";
-    case DirectoryKind::kModelOptKvOnly:
-      return "ModelOpt, KV only";
-    case DirectoryKind::kModelOptAffine:
-      return "ModelOpt, affine KV";
-    case DirectoryKind::kModelOptFlatSide:
-      return "ModelOpt, flat hf_quant_config.json only";
-    case DirectoryKind::kModelOptProfileB:
-      return "ModelOpt names, plain weights";
-    case DirectoryKind::kFp8:
-      return "AutoFP8";
-    case DirectoryKind::kQuark:
-      return "Quark";
-    case DirectoryKind::kMistral:
-      return "Mistral's own files";
-    case DirectoryKind::kTensorRtLlm:
-      return "legacy TensorRT-LLM checkpoint";
-    case DirectoryKind::kSglangJson:
-      return "SGLang JSON file";
-    case DirectoryKind::kEdgeOnnx:
-      return "Edge-LLM ONNX graph";
-    case DirectoryKind::kOther:
-      return "a method without FP8 KV scales";
-  }
-  return "";
+  static constexpr std::array<std::string_view, 22> kNames = {
+      "no KV quantization declared, no scales",
+      "scales without a declaration",
+      "compressed-tensors, KV only, per tensor",
+      "compressed-tensors, weights per channel or block, KV per tensor",
+      "compressed-tensors, weights per tensor or otherwise, KV per tensor",
+      "compressed-tensors, KV per head",
+      "compressed-tensors, dynamic KV",
+      "compressed-tensors, a KV scheme that no engine takes",
+      "compressed-tensors of 2024",
+      "ModelOpt, weights and KV",
+      "ModelOpt, KV declared without scales",
+      "ModelOpt, KV only",
+      "ModelOpt, affine KV",
+      "ModelOpt, flat hf_quant_config.json only",
+      "ModelOpt names, plain weights",
+      "AutoFP8",
+      "Quark",
+      "Mistral's own files",
+      "legacy TensorRT-LLM checkpoint",
+      "SGLang JSON file",
+      "Edge-LLM ONNX graph",
+      "a method without FP8 KV scales",
+  };
+  return kNames.at(static_cast<size_t>(kind));
 }
 
 }  // namespace kv
