@@ -1,6 +1,6 @@
 // kv_bench_append [--tokens 1,128,8192] [--formats ...] [--kv-heads 8] [--head-dim 128]
 // [--block-size 16]
-//   [--hnd] [--counts]
+//   [--hnd] [--counts] [--as markdown|csv|json]
 // Writing new tokens into paged caches on the card; bytes are K and V read plus cache bytes
 // written.
 
@@ -12,6 +12,7 @@
 
 #include "bench/options.h"
 #include "bench/pages.h"
+#include "bench/table.h"
 #include "bench/timing.h"
 #include "cuda/limits.h"
 #include "cuda/store_kv.h"
@@ -31,7 +32,7 @@ std::vector<int64_t> random_slots(int64_t tokens, int64_t slots) {
   return all;
 }
 
-void run_case(const Options& o, Format format, int64_t tokens) {
+void run_case(const Options& o, Format format, int64_t tokens, const Table& table) {
   const int64_t heads = o.number("kv-heads", 8), dim = o.number("head-dim", 128),
                 block_size = o.number("block-size", 16);
   const PageOrder order = o.has("hnd") ? PageOrder::kHnd : PageOrder::kNhd;
@@ -49,6 +50,7 @@ void run_case(const Options& o, Format format, int64_t tokens) {
   const auto host_slots = random_slots(sets * tokens, blocks * block_size);
   cuda::upload(slots.data(), host_slots.data(), slots.bytes(), nullptr);
   std::vector<Call> calls;
+  std::string kernel;
   for (int64_t set = 0; set < sets; ++set) {
     cuda::StoreKvArgs a;
     a.k = k.as<const uint16_t>() + set * tokens * heads * dim;
@@ -60,21 +62,26 @@ void run_case(const Options& o, Format format, int64_t tokens) {
     a.cache = pages.view();
     a.k_scale = a.v_scale = pages.scales();
     if (o.has("counts")) a.counters = counters.as<cuda::StoreCounters>();
-    calls.push_back([a](cuda::StreamHandle stream) { cuda::store_kv(a, stream); });
+    calls.push_back(
+        [a, &kernel](cuda::StreamHandle stream) { kernel = cuda::store_kv(a, stream); });
   }
   const Timing time = time_calls(calls);
-  fmt::print("| {} | {} | {:.2f} | {:.2f} | {} | {:.0f} |\n", tokens, name(format), time.median_us,
-             time.slowest_us, in_bytes + out_bytes,
-             static_cast<double>(in_bytes + out_bytes) / time.median_us / 1e3);
-  std::fflush(stdout);
+  table.row(
+      {Table::number("{}", tokens), Table::word(std::string(name(format))),
+       Table::number("{:.2f}", time.median_us), Table::number("{:.2f}", time.fastest_us),
+       Table::number("{:.2f}", time.slowest_us), Table::number("{}", in_bytes + out_bytes),
+       Table::number("{:.0f}", static_cast<double>(in_bytes + out_bytes) / time.median_us / 1e3),
+       Table::word(kernel)});
 }
 
 int run(const Options& o) {
-  fmt::print("{}\n\n| tokens | cache | us | p90 | bytes | GB/s |\n|---|---|---|---|---|---|\n",
-             cuda::device_info().name);
+  const std::string as = o.text("as", "markdown");
+  if (as == "markdown") fmt::print("{}\n\n", cuda::device_info().name);
+  const Table table(
+      as, {"tokens", "cache", "median_us", "fastest_us", "p90_us", "bytes", "gbps", "kernel"});
   for (const std::string& format : o.list("formats", "bf16,e4m3_per_tensor,e4m3_per_token_head")) {
     for (const std::string& tokens : o.list("tokens", "1,8,32,128,1024,8192,32768"))
-      run_case(o, format_named(format), std::stoll(tokens));
+      run_case(o, format_named(format), std::stoll(tokens), table);
   }
   return 0;
 }

@@ -15,6 +15,7 @@
 
 #include "bench/options.h"
 #include "bench/pages.h"
+#include "bench/table.h"
 #include "bench/timing.h"
 #include "cuda/decode.h"
 #include "cuda/limits.h"
@@ -39,7 +40,7 @@ struct Row {
   std::string kernel;
   int64_t bytes = 0;
   Timing time;
-  double worst_error = 0;
+  double rms_error = 0;
 };
 
 /// One case's memory and calls: as many sets of pages as it takes to leave the L2 cold.
@@ -68,7 +69,7 @@ class DecodeBench {
       });
     }
     row.time = time_calls(calls);
-    row.worst_error = worst_error();
+    row.rms_error = rms_error();
     return row;
   }
 
@@ -120,7 +121,7 @@ class DecodeBench {
   }
 
   /// The last KV head of the last sequence of the last set that ran, against attend_ref.
-  double worst_error() const {
+  double rms_error() const {
     const int64_t group = c_.q_heads / c_.kv_heads, head = c_.kv_heads - 1, seq = c_.batch - 1;
     const int32_t* blocks = table_.data() + ((sets_ - 1) * c_.batch + seq) * columns_;
     std::vector<uint8_t> pages(static_cast<size_t>(columns_ * view().block_stride));
@@ -182,21 +183,15 @@ class DecodeBench {
   std::unique_ptr<cuda::DecodeRun> run_;
 };
 
-void print_row(const Row& r, double limit, const std::string& as) {
+void print_row(const Row& r, double limit, const Table& table) {
   const double gbps = static_cast<double>(r.bytes) / r.time.median_us / 1e3;
-  const char* format =
-      as == "csv" ? "{}x{},{},{},{},{:.2f},{:.2f},{:.2f},{},{:.0f},{:.1f},{:.1e},{}\n"
-      : as == "json"
-          ? "{{\"batch\":{},\"context\":{},\"format\":\"{}\",\"q_heads\":{},\"head_dim\":{},"
-            "\"median_us\":{:.2f},\"fastest_us\":{:.2f},\"p90_us\":{:.2f},\"bytes\":{},"
-            "\"gbps\":{:.0f},\"share_of_read_limit\":{:.1f},\"error\":{:.1e},"
-            "\"kernel\":\"{}\"}}\n"
-          : "| {} x {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} | {:.0f} | {:.1f} % | "
-            "{:.1e} | {} |\n";
-  fmt::print(fmt::runtime(format), r.c.batch, r.c.context, name(r.c.format), r.c.q_heads,
-             r.c.head_dim, r.time.median_us, r.time.fastest_us, r.time.slowest_us, r.bytes, gbps,
-             100 * gbps / limit, r.worst_error, r.kernel);
-  std::fflush(stdout);
+  table.row({Table::number("{}", r.c.batch), Table::number("{}", r.c.context),
+             Table::word(std::string(name(r.c.format))), Table::number("{}", r.c.q_heads),
+             Table::number("{}", r.c.head_dim), Table::number("{:.2f}", r.time.median_us),
+             Table::number("{:.2f}", r.time.fastest_us), Table::number("{:.2f}", r.time.slowest_us),
+             Table::number("{}", r.bytes), Table::number("{:.0f}", gbps),
+             Table::number("{:.1f}", 100 * gbps / limit), Table::number("{:.1e}", r.rms_error),
+             Table::word(r.kernel)});
 }
 
 int run(const Options& o) {
@@ -211,10 +206,10 @@ int run(const Options& o) {
   if (as == "markdown") {
     fmt::print("{}, driver CUDA {}, read limit {:.0f} GB/s (4 GiB)\n\n", device.name,
                device.driver_version, limit);
-    fmt::print(
-        "| batch x context | cache | q heads | head_dim | us | fastest | p90 | bytes | GB/s | of "
-        "read limit | rms error | kernel |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   }
+  const Table table(
+      as, {"batch", "context", "cache", "q_heads", "head_dim", "median_us", "fastest_us", "p90_us",
+           "bytes", "gbps", "percent_of_read_limit", "rms_error", "kernel"});
   for (const std::string& format : o.list("formats", "bf16,e4m3_per_tensor,e4m3_per_token_head")) {
     for (const std::string& cell :
          o.list("cells", "1x1024,1x8192,1x131072,8x8192,32x8192,128x8192")) {
@@ -229,7 +224,7 @@ int run(const Options& o) {
              o.has("hnd") ? PageOrder::kHnd : PageOrder::kNhd,
              o.text("math", "bf16") == "fp8" ? Math::kFp8 : Math::kBf16,
              static_cast<int>(o.number("heads-per-block", 8))};
-      print_row(DecodeBench(c).run(), limit, as);
+      print_row(DecodeBench(c).run(), limit, table);
     }
   }
   return 0;

@@ -25,7 +25,8 @@ struct PrefillSequence {
   int32_t seq = 0, query_row = 0, num_queries = 0, seq_len = 0;
 };
 
-/// Longest first: the last blocks to start decide how long the launch runs.
+/// Longest first: the last blocks to start decide how long the launch runs. Throws UnsupportedError
+/// for more than 16 query heads per KV head.
 std::vector<PrefillTile> plan_prefill(std::span<const PrefillSequence> sequences, int num_kv_heads,
                                       int q_per_kv);
 

@@ -1,11 +1,18 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "cuda/prefill.h"
+#include "kvscale/error.h"
 
 namespace kv::cuda {
 
 std::vector<PrefillTile> plan_prefill(std::span<const PrefillSequence> sequences, int num_kv_heads,
                                       int q_per_kv) {
+  if (q_per_kv < 1 || q_per_kv > 16) {
+    throw UnsupportedError(
+        fmt::format("attend: cuda supports 1 to 16 query heads per KV head, needed {}", q_per_kv));
+  }
   const int step = kPrefillRows / q_per_kv;
   std::vector<PrefillTile> tiles;
   for (const PrefillSequence& s : sequences) {
