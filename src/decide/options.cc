@@ -32,6 +32,7 @@ DecideOptions DecideOptions::quick() {
                 thresholds::kValidityMarginQuick};
   out.documents = thresholds::kDocumentsQuick;
   out.questions_per_document = thresholds::kQuestionsQuick;
+  out.aa_documents = thresholds::kAaDocumentsQuick;
   out.min_documents = thresholds::kMinDocumentsQuick;
   out.max_questions_per_document = 0;
   return out;
@@ -61,6 +62,7 @@ void check_options(const DecideOptions& options) {
   expect_at_least("insensitive_se", options.insensitive_se, 0);
   expect_at_least("gain.capacity_min", options.capacity_gain_min, 1);
   expect_at_least("documents", static_cast<double>(options.documents), 2);
+  expect_at_least("aa_documents", static_cast<double>(options.aa_documents), 2);
   expect_at_least("questions_per_document", static_cast<double>(options.questions_per_document), 1);
   // Two documents are the least that say something about the spread between documents.
   expect_at_least("min_documents", static_cast<double>(options.min_documents), 2);

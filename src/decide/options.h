@@ -37,6 +37,7 @@ struct DecideOptions {
   // The plan of one block, per bucket: one look at documents * questions_per_document questions.
   int64_t documents = thresholds::kDocumentsStandard;
   int64_t questions_per_document = thresholds::kQuestionsStandard;
+  int64_t aa_documents = thresholds::kDocumentsStandard;  // of E1, that the control runs twice
   // A bucket outside these limits stays UNRESOLVED. 0 = any number of questions.
   int64_t min_documents = thresholds::kMinDocumentsStandard;
   int64_t max_questions_per_document = thresholds::kMaxQuestionsStandard;

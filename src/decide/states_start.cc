@@ -140,7 +140,7 @@ std::optional<Step> Machine::control_twice() {
                .block = "AA",
                .arms = {control, repeat},
                .buckets = {},
-               .documents = options_.documents,
+               .documents = std::min(options_.documents, options_.aa_documents),
                .questions_per_document = options_.questions_per_document,
                .reason = "how much the control differs from itself under another batch plan"};
   }

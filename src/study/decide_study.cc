@@ -41,6 +41,18 @@ std::string bucket_of(int64_t tokens, const std::vector<int64_t>& buckets) {
   return "";
 }
 
+/// At most `count` documents of each bucket, spread over it so that every task has its share.
+std::vector<Document> share_of_each_bucket(const std::vector<Document>& documents, int64_t count) {
+  std::map<std::string, int64_t> sizes, seen;
+  for (const Document& document : documents) ++sizes[document.bucket];
+  std::vector<Document> out;
+  for (const Document& document : documents) {
+    const int64_t n = sizes[document.bucket], i = seen[document.bucket]++;
+    if (count >= n || (i + 1) * count / n > i * count / n) out.push_back(document);
+  }
+  return out;
+}
+
 bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::ranges::find(list, word) != list.end();
 }
@@ -171,15 +183,15 @@ std::vector<Document> DecideStudy::user_documents(const std::string& block) cons
 }
 
 const std::vector<Document>& DecideStudy::documents(const std::string& block) {
-  // The A/A block is E1 before its candidate has run: the control's answers serve both.
-  const std::string source = block == "AA" ? "E1" : block;
-  const auto found = documents_.find(source);
+  const auto found = documents_.find(block);
   if (found != documents_.end()) return found->second;
-  std::vector<Document> made = options_.decide.tasks_from_generators
-                                   ? generate_block(source, options_.decide.documents,
-                                                    options_.decide.questions_per_document)
-                                   : user_documents(source);
-  return documents_[source] = std::move(made);
+  // The A/A block is a part of E1 before its candidate has run: the control's answers serve both.
+  std::vector<Document> made =
+      block == "AA" ? share_of_each_bucket(documents("E1"), options_.decide.aa_documents)
+      : options_.decide.tasks_from_generators
+          ? generate_block(block, options_.decide.documents, options_.decide.questions_per_document)
+          : user_documents(block);
+  return documents_[block] = std::move(made);
 }
 
 std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_bucket) {
@@ -205,16 +217,16 @@ std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_
 std::vector<BlockSize> DecideStudy::block_sizes() {
   std::map<std::pair<std::string, std::string>, int64_t> sizes;
   for (const std::string block : {"AA", "E1", "E2", "E3"}) {
-    const std::string source = block == "AA" ? "E1" : block;
     if (!options_.decide.tasks_from_generators) {
-      for (const Document& d : documents(source))
+      for (const Document& d : documents(block))
         sizes[{block, d.bucket}] += std::ssize(d.questions);
       continue;
     }
-    for (const int64_t bucket : options_.buckets) {
-      sizes[{block, fmt::format("{}", bucket)}] =
-          options_.decide.documents * options_.decide.questions_per_document;
-    }
+    const DecideOptions& plan = options_.decide;
+    const int64_t count =
+        block == "AA" ? std::min(plan.documents, plan.aa_documents) : plan.documents;
+    for (const int64_t bucket : options_.buckets)
+      sizes[{block, fmt::format("{}", bucket)}] = count * plan.questions_per_document;
   }
   std::vector<BlockSize> out;
   for (const auto& [key, count] : sizes) out.push_back({key.first, key.second, count});
@@ -238,7 +250,7 @@ double DecideStudy::pilot_score(const std::string& task) {
   for (Document& document : generate(tokenizer_, generator)) {
     for (Question& question : document.questions) question.check = Check::kExact;
     const RunnerArm control = runner_arm(std::string(kControlArm));
-    score_document(document, "PILOT", {&control, 1});
+    score_document(document, "PILOT", arms_without_answers(document, "PILOT", {&control, 1}));
   }
   for (const ExampleRecord& record : log_.examples()) {
     if (record.block != "PILOT" || record.task != task) continue;
@@ -327,8 +339,9 @@ ExampleRecord DecideStudy::judge(const Document& document, const Question& quest
   return out;
 }
 
-void DecideStudy::score_document(const Document& document, const std::string& block,
-                                 std::span<const RunnerArm> arms) {
+std::vector<RunnerArm> DecideStudy::arms_without_answers(const Document& document,
+                                                         const std::string& block,
+                                                         std::span<const RunnerArm> arms) {
   std::vector<RunnerArm> missing;
   for (const RunnerArm& arm : arms) {
     bool all_there = true;
@@ -349,12 +362,17 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
     }
     if (!all_there) missing.push_back(arm);
   }
-  if (missing.empty()) return;
-  const auto answers = runner_.answer(document, missing);
-  for (size_t arm = 0; arm < missing.size(); ++arm) {
+  return missing;
+}
+
+void DecideStudy::score_document(const Document& document, const std::string& block,
+                                 std::span<const RunnerArm> arms) {
+  if (arms.empty()) return;
+  const auto answers = runner_.answer(document, arms);
+  for (size_t arm = 0; arm < arms.size(); ++arm) {
     for (size_t q = 0; q < document.questions.size(); ++q) {
       const ExampleRecord record =
-          judge(document, document.questions[q], answers[arm][q], block, missing[arm].name);
+          judge(document, document.questions[q], answers[arm][q], block, arms[arm].name);
       if (!log_.has(record.record_id)) log_.append(record);
     }
   }
@@ -370,8 +388,10 @@ void DecideStudy::record_quality(const Ask& ask) {
   int64_t total = 0, done = 0;
   for (const Document& document : documents(ask.block)) {
     if (!ask.buckets.empty() && !contains(ask.buckets, document.bucket)) continue;
+    const int64_t missing = std::ssize(arms_without_answers(document, ask.block, arms));
+    if (missing == 0) continue;
     todo.push_back(&document);
-    total += std::ssize(document.context) * std::ssize(arms);
+    total += std::ssize(document.context) * missing;
   }
   // Lengths mixed, so that the rate and the time left are right from the start.
   std::ranges::stable_sort(todo, {}, [](const Document* d) { return mix(fnv1a64(d->id)); });
@@ -379,8 +399,9 @@ void DecideStudy::record_quality(const Ask& ask) {
       fmt::format("{}: {} on {}", ask.state, fmt::join(names, ", "), ask.block);
   for (const Document* document : todo) {
     progress_.check();
-    score_document(*document, ask.block, arms);
-    done += std::ssize(document->context) * std::ssize(arms);
+    const std::vector<RunnerArm> missing = arms_without_answers(*document, ask.block, arms);
+    score_document(*document, ask.block, missing);
+    done += std::ssize(document->context) * std::ssize(missing);
     progress_.update(stage, done, total, "tokens");
   }
 }

@@ -68,6 +68,10 @@ class DecideStudy {
                                        int64_t questions) const;
   std::vector<Document> user_documents(const std::string& block) const;
   std::vector<Prompt> contexts(const std::string& block, int64_t per_bucket);
+  /// Those of `arms` that have to answer the document's questions on this block. Answers of the
+  /// control on E1 that AA has already are taken over.
+  std::vector<RunnerArm> arms_without_answers(const Document& document, const std::string& block,
+                                              std::span<const RunnerArm> arms);
   void score_document(const Document& document, const std::string& block,
                       std::span<const RunnerArm> arms);
   ExampleRecord judge(const Document& document, const Question& question, const Answer& answer,
