@@ -114,8 +114,8 @@ void RecordLog::load() {
   if (content.empty()) sync_folder(path_);
 }
 
-void RecordLog::write_line(const std::string& line) {
-  std::string_view rest = line;
+void RecordLog::write_lines(const std::string& lines) {
+  std::string_view rest = lines;
   while (!rest.empty()) {
     const ssize_t written = ::write(fd_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
@@ -123,7 +123,7 @@ void RecordLog::write_line(const std::string& line) {
     rest.remove_prefix(static_cast<size_t>(written));
   }
   if (rest.empty() && ::fdatasync(fd_) == 0) {
-    size_ += static_cast<int64_t>(line.size());
+    size_ += static_cast<int64_t>(lines.size());
     return;
   }
   const int reason = errno;
@@ -134,16 +134,20 @@ void RecordLog::write_line(const std::string& line) {
   fail(path_, is_restored ? "cannot write a record" : "cannot write a record, nor take it back");
 }
 
-template <class Record>
-void RecordLog::append_to(std::vector<Record>& records, const Record& record) {
-  if (record.record_id.empty()) {
+void RecordLog::expect_new(const std::string& record_id) const {
+  if (record_id.empty()) {
     throw ValueError(fmt::format("{}: \"record_id\": expected a name, found \"\"", path_.string()));
   }
-  if (has(record.record_id)) {
-    throw ValueError(fmt::format("{}: \"record_id\": \"{}\" is already there", path_.string(),
-                                 record.record_id));
+  if (has(record_id)) {
+    throw ValueError(
+        fmt::format("{}: \"record_id\": \"{}\" is already there", path_.string(), record_id));
   }
-  write_line(record_to_json(record) + "\n");
+}
+
+template <class Record>
+void RecordLog::append_to(std::vector<Record>& records, const Record& record) {
+  expect_new(record.record_id);
+  write_lines(record_to_json(record) + "\n");
   ids_.insert(record.record_id);
   records.push_back(record);
 }
@@ -157,6 +161,23 @@ void RecordLog::append(const CalibrationRecord& record) {
 }
 void RecordLog::append(const CapacityRecord& record) { append_to(records_.capacities, record); }
 void RecordLog::append(const SupportRecord& record) { append_to(records_.supports, record); }
+
+void RecordLog::append(std::span<const ExampleRecord> records) {
+  if (records.empty()) return;
+  std::string lines;
+  std::unordered_set<std::string> ids;
+  for (const ExampleRecord& record : records) {
+    expect_new(record.record_id);
+    if (!ids.insert(record.record_id).second) {
+      throw ValueError(fmt::format("{}: \"record_id\": \"{}\" is given twice", path_.string(),
+                                   record.record_id));
+    }
+    lines += record_to_json(record) + "\n";
+  }
+  write_lines(lines);
+  ids_.merge(ids);
+  records_.examples.insert(records_.examples.end(), records.begin(), records.end());
+}
 
 bool RecordLog::has(std::string_view record_id) const {
   return ids_.contains(std::string(record_id));

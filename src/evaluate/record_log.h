@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -55,6 +56,8 @@ class RecordLog {
   void append(const CalibrationRecord& record);
   void append(const CapacityRecord& record);
   void append(const SupportRecord& record);
+  /// Several lines, one sync: the answers to one document. All of them or none.
+  void append(std::span<const ExampleRecord> records);
 
   /// Whether a record with this id was read or appended.
   bool has(std::string_view record_id) const;
@@ -76,7 +79,8 @@ class RecordLog {
   template <class Record>
   void append_to(std::vector<Record>& records, const Record& record);
   void load();
-  void write_line(const std::string& line);
+  void expect_new(const std::string& record_id) const;
+  void write_lines(const std::string& lines);
 
   std::filesystem::path path_;
   int fd_ = -1;

@@ -343,6 +343,7 @@ std::vector<RunnerArm> DecideStudy::arms_without_answers(const Document& documen
                                                          const std::string& block,
                                                          std::span<const RunnerArm> arms) {
   std::vector<RunnerArm> missing;
+  std::vector<ExampleRecord> taken_over;
   for (const RunnerArm& arm : arms) {
     bool all_there = true;
     for (const Question& question : document.questions) {
@@ -358,10 +359,11 @@ std::vector<RunnerArm> DecideStudy::arms_without_answers(const Document& documen
       ExampleRecord copy = *same;
       copy.block = block;
       copy.record_id = example_record_id(block, arm.name, question.id);
-      log_.append(copy);
+      taken_over.push_back(std::move(copy));
     }
     if (!all_there) missing.push_back(arm);
   }
+  log_.append(taken_over);
   return missing;
 }
 
@@ -369,13 +371,15 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
                                  std::span<const RunnerArm> arms) {
   if (arms.empty()) return;
   const auto answers = runner_.answer(document, arms);
+  std::vector<ExampleRecord> records;
   for (size_t arm = 0; arm < arms.size(); ++arm) {
     for (size_t q = 0; q < document.questions.size(); ++q) {
-      const ExampleRecord record =
+      ExampleRecord record =
           judge(document, document.questions[q], answers[arm][q], block, arms[arm].name);
-      if (!log_.has(record.record_id)) log_.append(record);
+      if (!log_.has(record.record_id)) records.push_back(std::move(record));
     }
   }
+  log_.append(records);
 }
 
 void DecideStudy::record_quality(const Ask& ask) {

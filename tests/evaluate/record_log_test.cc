@@ -287,6 +287,30 @@ TEST_F(RecordLogTest, IdsAreUniqueAndNotEmpty) {
   EXPECT_EQ(read_records(path_).examples.size(), 1u);
 }
 
+TEST_F(RecordLogTest, SeveralRecordsAreWrittenTogetherOrNotAtAll) {
+  std::vector<ExampleRecord> records = {filled<ExampleRecord>(1), filled<ExampleRecord>(50)};
+  records[0].record_id = "a";
+  records[1].record_id = "b";
+  {
+    RecordLog log(path_);
+    log.append(records);
+    log.append(std::span<const ExampleRecord>());
+    EXPECT_TRUE(log.has("a") && log.has("b"));
+    const std::string before = content();
+    records[0].record_id = "c";
+    EXPECT_THROW(log.append(records), ValueError) << "b is there already";
+    records[1].record_id = "c";
+    EXPECT_THROW(log.append(records), ValueError) << "c is given twice";
+    EXPECT_EQ(content(), before);
+    EXPECT_FALSE(log.has("c"));
+  }
+  const Records found = read_records(path_);
+  ASSERT_EQ(found.examples.size(), 2u);
+  ExampleRecord expected = filled<ExampleRecord>(50);
+  expected.record_id = "b";
+  expect_equal(expected, found.examples[1]);
+}
+
 TEST_F(RecordLogTest, TextThatIsNotUtf8IsRefusedAndWritesNothing) {
   RecordLog log(path_);
   ExampleRecord example;
