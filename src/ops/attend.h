@@ -47,7 +47,9 @@ struct AttendParams {
 /// sinks        [num_q_heads] or empty: exp(sink) joins the softmax's denominator
 ///
 /// On CUDA q, out and the pages are device memory, everything else is host memory; the call returns
-/// when the result is there. cuda/decode.h has the launches without copies and waiting.
+/// when the result is there. cuda/decode.h and prefill.h have the launches without copies and
+/// waiting. A sequence with one query is a decode step there, whose bits are not those of a
+/// prefill.
 ///
 /// Slots at and after seq_len are never read. A query's result is the same bits whatever else is in
 /// the call and however its prefill was chunked, for one keys_per_split on one device. FLOPs: 4 *
