@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "kvscale/error.h"
@@ -85,6 +87,22 @@ TEST(Targets, UnknownNamesAreErrorsThatListTheKnownOnes) {
   }
   EXPECT_THROW(support("fp8", "vllm"), ValueError);
   EXPECT_THROW(launch_flags({"fp8_heads", {}, {}}, "vllm"), ValueError);
+}
+
+// vLLM's option to compute scales at run time is gone: a guide may name it only to say so.
+TEST(Docs, Case30NoGuideReliesOnAnOptionThatIsGone) {
+  const std::filesystem::path source = KV_SOURCE_DIR;
+  size_t pages = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(source / "docs")) {
+    if (entry.path().extension() != ".md") continue;
+    ++pages;
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      if (line.find("calculate-kv-scales") == std::string::npos) continue;
+      EXPECT_NE(line.find("gone"), std::string::npos) << entry.path() << ": " << line;
+    }
+  }
+  EXPECT_GT(pages, 3u);
 }
 
 TEST(LaunchFlags, OfEveryLayout) {
