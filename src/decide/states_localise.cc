@@ -57,7 +57,8 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
                                    static_cast<int64_t>(evidence_.layers.size()));
   const size_t longest =
       longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
-  Ablation ablation = ablate(options_, records_.arms, arm(base), order, longest, verdict_.aa_kld);
+  Ablation ablation =
+      ablate(options_, records_.arms, arm(base), order, longest, verdict_.aa_kld.value_or(0));
   if (!ablation.missing.empty()) {
     step = Ask{.state = "LOCALISE",
                .kind = AskKind::kKld,

@@ -177,7 +177,7 @@ std::optional<Step> Machine::judge_repeat(const std::vector<PairedBucket>& pairs
     kld += record.kld;
     positions += record.n;
   }
-  verdict_.aa_kld = positions > 0 ? kld / static_cast<double>(positions) : 0;
+  if (positions > 0) verdict_.aa_kld = kld / static_cast<double>(positions);
   const Repeat repeat = test_repeat(summaries);
   verdict_.aa_flips = repeat.flips;
   verdict_.aa_p = repeat.p;

@@ -38,8 +38,9 @@ inline constexpr int64_t kMinDocumentsQuick = 30;
 inline constexpr int64_t kMinDocumentsStandard = 100;
 inline constexpr int64_t kMaxQuestionsStandard = 8;
 
-// The repeat is a check of the harness for gross noise; it has no part in the margin. A harness that
-// flips 10 % of the answers exceeds 5 % of 120 (40 questions in each of three buckets) in 96 %.
+// The repeat is a check of the harness for gross noise; it has no part in the margin. A harness
+// that flips 10 % of the answers exceeds 5 % of 120 (40 questions in each of three buckets) in 96
+// %.
 inline constexpr int64_t kAaDocumentsQuick = 10;
 
 // The control against itself under another batch plan: more flips than this drown a two-point

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -122,7 +123,8 @@ struct Verdict {
   bool tasks_from_generators = false;
   double n_required = 0;  // questions per bucket; INCONCLUSIVE only
   double capacity_gain = 0;
-  double aa_flips = 0, aa_p = 1, aa_kld = 0;
+  double aa_flips = 0, aa_p = 1;
+  std::optional<double> aa_kld;  // nats; when the logits of the repeat were recorded
   std::vector<ControlRow> control;
   std::string sentence;  // the verdict in one sentence
   std::vector<Reason> reasons;

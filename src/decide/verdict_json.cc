@@ -165,7 +165,7 @@ std::string verdict_json(const Verdict& verdict) {
   out["aa"] = {{"record", "AA/bf16#2"},
                {"flips", number(verdict.aa_flips)},
                {"p_two_sided", number(verdict.aa_p)},
-               {"kld", number(verdict.aa_kld)},
+               {"kld", number(verdict.aa_kld.value_or(NAN))},
                {"buckets", list(verdict.control, control)}};
   out["tables"] = list(verdict.tables, table);
   out["ablation"] = list(verdict.ablation, [](const AblationPoint& one) -> Json {

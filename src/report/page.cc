@@ -24,9 +24,11 @@ void add_cell(Markup& html, const HtmlCell& cell, bool is_heading) {
 
 void add_table(Markup& html, const std::string& caption, const std::vector<std::string>& heads,
                const std::vector<HtmlRow>& rows) {
+  // Not the table's own caption, which would be as wide as the table and scroll away with it.
+  html.leaf("p", caption, {{"class", "caption"}});
   html.open("div",
             {{"class", "scroll"}, {"tabindex", "0"}, {"role", "region"}, {"aria-label", caption}});
-  html.open("table").leaf("caption", caption);
+  html.open("table", {{"aria-label", caption}});
   html.open("thead").open("tr");
   for (size_t c = 0; c < heads.size(); ++c) {
     const bool is_number = !rows.empty() && rows.front().cells[c].is_number;

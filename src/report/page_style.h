@@ -18,7 +18,8 @@ inline constexpr std::string_view kPageStyle = R"css(
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--bg); color: var(--fg);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 1rem; }
+main { max-width: 76rem; margin: 0 auto; padding: 1rem; }
+p, ul, ol, dl, pre, .outcome { max-width: 62rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; border-bottom: 1px solid var(--line); }
 h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; overflow-wrap: anywhere; }
@@ -45,6 +46,8 @@ figure { margin: 1rem 0; }
 .chart .tick, .chart .axis-label { fill: var(--dim); }
 .chart .note, .chart .row-label { text-anchor: end; }
 .chart .head.start { text-anchor: start; fill: var(--dim); }
+.chart .row, .chart .note, .chart .ref { paint-order: stroke; stroke: var(--bg);
+  stroke-width: 3px; stroke-linejoin: round; }
 .chart .axis { stroke: var(--dim); } .chart .grid { stroke: var(--line); stroke-width: .5; }
 .chart .zero { stroke: var(--dim); } .chart .margin { stroke: var(--bad); stroke-dasharray: 4 3; }
 .chart .bar { stroke: var(--mark); stroke-width: 1.5; } .chart .bar.flagged { stroke: var(--bad); }
@@ -63,9 +66,9 @@ figure { margin: 1rem 0; }
 .s0 { background: var(--h0); } .s1 { background: var(--h1); } .s2 { background: var(--h2); }
 .s3 { background: var(--h3); } .s4 { background: var(--h4); }
 .s5 { background: var(--h5); color: var(--thot); } .s6 { background: var(--h6); color: var(--thot); }
-.scroll { overflow-x: auto; margin: .75rem 0; }
+.scroll { overflow-x: auto; margin: .25rem 0 .75rem; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--dim); padding-bottom: .25rem; }
+.caption { color: var(--dim); font-size: .875rem; margin: .75rem 0 0; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line);
   vertical-align: top; white-space: nowrap; }
 thead th { border-bottom: 2px solid var(--line); } th { font-weight: 600; }

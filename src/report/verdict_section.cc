@@ -144,12 +144,13 @@ void add_calibrations(Markup& html, const Records& records) {
 void add_control_section(Markup& html, const Verdict& verdict) {
   if (verdict.control.empty()) return;
   open_section(html, "control", "BF16 against itself");
-  html.leaf("p",
-            fmt::format("The control ran twice with another batch plan: {} of its answers flip (p "
-                        "{}), KLD {} nats. A bucket in which it does not beat guessing cannot show "
-                        "a loss and is dropped.",
-                        percent(verdict.aa_flips, 2), significant(verdict.aa_p, 2),
-                        significant(verdict.aa_kld, 2)));
+  html.leaf("p", fmt::format(
+                     "The control ran twice with another batch plan: {} of its answers flip (p "
+                     "{}){}. A bucket in which it does not beat guessing cannot show a loss and "
+                     "is dropped.",
+                     percent(verdict.aa_flips, 2), significant(verdict.aa_p, 2),
+                     verdict.aa_kld ? fmt::format(", KLD {} nats", significant(*verdict.aa_kld, 2))
+                                    : ""));
   std::vector<HtmlRow> rows;
   for (const ControlRow& row : verdict.control) {
     rows.push_back({{{row.bucket, false},
