@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/hf_config.h"
 #include "checkpoint/safetensors_file.h"
@@ -76,12 +77,28 @@ struct Shards {
   uint64_t total_bytes = 0;
 };
 
+Json json_or_null(const fs::path& path) {
+  if (!fs::exists(path)) return nullptr;
+  return parse_json(read_text_file(path), path.filename().string());
+}
+
+// The files that engines load: those that the index names, where there is one.
+std::vector<std::string> loaded_files(const ExportRequest& request, const ScaleSet& model) {
+  const Json index = json_or_null(request.model / kIndexFile);
+  if (index.is_null()) return model.files.read;
+  std::set<std::string> named;
+  for (const auto& [tensor, file] : index.at("weight_map").items()) {
+    named.insert(file.get<std::string>());
+  }
+  return {named.begin(), named.end()};
+}
+
 // Links the weights. A single file becomes the first of two shards.
 Shards link_weights(const ExportRequest& request, const ScaleSet& model,
                     const ExportFolder& folder) {
   Shards out;
   const bool is_single = model.files.read.size() == 1 && model.files.read[0] == kSingleFile;
-  for (const std::string& file : model.files.read) {
+  for (const std::string& file : loaded_files(request, model)) {
     const std::string linked = is_single ? "model-00001-of-00002.safetensors" : file;
     folder.add(request.model / file, linked, request.copy);
     const SafetensorsFile shard(request.model / file);
@@ -111,11 +128,6 @@ void write_index(const Shards& shards, const ExportFolder& folder) {
   const Json index = {{"metadata", {{"total_size", shards.total_bytes}}},
                       {"weight_map", shards.file_of}};
   folder.write(kIndexFile, index.dump(2) + "\n");
-}
-
-Json json_or_null(const fs::path& path) {
-  if (!fs::exists(path)) return nullptr;
-  return parse_json(read_text_file(path), path.filename().string());
 }
 
 void write_configuration(const ExportRequest& request, const ScaleSet& model,

@@ -130,6 +130,26 @@ TEST_F(ExportTest, WeightsAreTheSameFileUnderAFirstShardsName) {
   EXPECT_EQ(Checkpoint::open(out())->content_sha256(), Checkpoint::open(model())->content_sha256());
 }
 
+TEST_F(ExportTest, ShardsKeepTheirNamesAndStrayFilesStayOut) {
+  fs::rename(model() / "model.safetensors", model() / "model-00001-of-00001.safetensors");
+  fixtures::SafetensorsWriter stray;
+  stray.tensors = {{"model.norm.weight", "BF16", {1}, fixtures::encoded({9}, "BF16")}};
+  fixtures::write_file(model() / "old.safetensors", stray.bytes());
+  std::string map;
+  for (const auto& tensor :
+       fixtures::hf_weights(fixtures::make_tiny_model(fixtures::tiny_spec(), 1)).tensors) {
+    map += (map.empty() ? "\"" : ",\"") + tensor.name + "\":\"model-00001-of-00001.safetensors\"";
+  }
+  fixtures::write_file(model() / "model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+  const ExportRequest r = request(ExportForm::kCompressedTensors, given_scales(false), {});
+  export_checkpoint(r);
+  expect_read_back(r.record);
+  EXPECT_TRUE(fs::exists(out() / "model-00001-of-00001.safetensors"));
+  EXPECT_TRUE(fs::exists(out() / "model-kv-scales.safetensors"));
+  EXPECT_FALSE(fs::exists(out() / "old.safetensors")) << "no index named it";
+  EXPECT_EQ(Checkpoint::open(out())->content_sha256(), Checkpoint::open(model())->content_sha256());
+}
+
 TEST_F(ExportTest, ProfileBOpensAsTheSameModel) {
   export_checkpoint(request(ExportForm::kModelOpt, given_scales(false), {}));
   EXPECT_EQ(Checkpoint::open(out())->content_sha256(), Checkpoint::open(model())->content_sha256());
