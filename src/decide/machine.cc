@@ -55,15 +55,26 @@ ArmSpec Machine::arm(ArmLayout layout) const {
   return spec;
 }
 
-const LogitRecord* Machine::fault_of(const std::string& arm_text) const {
-  const auto found = std::ranges::find_if(
-      records_.logits, [&](const LogitRecord& r) { return r.arm == arm_text && r.non_finite > 0; });
-  return found == records_.logits.end() ? nullptr : &*found;
+/// Logits of this arm that were not finite, in a teacher-forced pass or in answers.
+std::optional<Reason> Machine::fault_of(const std::string& arm_text) const {
+  for (const LogitRecord& r : records_.logits) {
+    if (r.arm != arm_text || r.non_finite == 0) continue;
+    return Reason{"NUMERIC_FAULT", r.record_id,
+                  fmt::format("{}: {} of {} positions of {} have logits that are not finite", r.arm,
+                              r.non_finite, r.n + r.non_finite, r.document)};
+  }
+  const auto is_faulty = [&](const ExampleRecord& r) { return r.arm == arm_text && !r.finite; };
+  const auto found = std::ranges::find_if(records_.examples, is_faulty);
+  if (found == records_.examples.end()) return std::nullopt;
+  return Reason{
+      "NUMERIC_FAULT", found->record_id,
+      fmt::format("{}: the logits of {} answers are not finite, of {} among them", arm_text,
+                  std::ranges::count_if(records_.examples, is_faulty), found->example_id)};
 }
 
 bool Machine::is_usable(ArmLayout layout) const {
   return std::ranges::find(supported_, layout) != supported_.end() && !out_.contains(layout) &&
-         fault_of(text(layout)) == nullptr;
+         !fault_of(text(layout));
 }
 
 bool Machine::is_finished(const std::string& block, const std::string& arm_text) const {

@@ -63,7 +63,7 @@ class Machine {
   ArmSpec arm(ArmLayout layout) const;
   std::string text(ArmLayout layout) const { return arm(layout).text(); }
   bool is_usable(ArmLayout layout) const;
-  const LogitRecord* fault_of(const std::string& arm) const;
+  std::optional<Reason> fault_of(const std::string& arm) const;
   std::optional<Ask> need_quality(const std::string& state, const std::string& block,
                                   const std::vector<std::string>& arms,
                                   const std::string& reason) const;

@@ -142,7 +142,8 @@ Verdict Machine::inconclusive(const std::string& sub_reason, const std::string& 
 
 Verdict Machine::too_few(const std::string& what, double n_required) {
   const double least =
-      static_cast<double>(options_.min_documents * options_.questions_per_document);
+      static_cast<double>(options_.min_documents *
+                          (options_.tasks_from_generators ? options_.questions_per_document : 1));
   const double n = std::ceil(std::max(n_required, least));
   return inconclusive("INSUFFICIENT_SAMPLES",
                       fmt::format("{}: about {:.0f} questions a bucket are needed", what, n), n);
@@ -164,7 +165,16 @@ void Machine::finish(Verdict& verdict) const {
         "timing record of it");
   }
   const Commands& commands = options_.commands;
-  if (verdict.n_required > 0) {
+  if (verdict.n_required > 0 && !options_.tasks_from_generators) {
+    verdict.next.push_back(
+        {fmt::format("{} {}", commands.repeat, commands.margin),
+         fmt::format(
+             "with {:.0f} prompts with answers in each of the buckets {}: a quarter of them "
+             "falls to each block, and {:.0f} a block decide with a power of {:.4g} if there "
+             "is no loss",
+             4 * verdict.n_required, fmt::join(buckets_, ", "), verdict.n_required,
+             options_.plan_power)});
+  } else if (verdict.n_required > 0) {
     const auto documents = static_cast<int64_t>(
         std::ceil(verdict.n_required / static_cast<double>(options_.questions_per_document)));
     verdict.next.push_back(

@@ -106,11 +106,9 @@ double Machine::trial_alpha() const {
 
 std::optional<Step> Machine::try_arm(const ArmSpec& candidate) {
   const std::string candidate_text = candidate.text(), control(kControlArm);
-  if (const LogitRecord* fault = fault_of(candidate_text)) {
+  if (const auto fault = fault_of(candidate_text)) {
     some_faulted_ = true;
-    verdict_.reasons.push_back({"NUMERIC_FAULT", fault->record_id,
-                                fmt::format("{}: {} positions have logits that are not finite",
-                                            candidate_text, fault->non_finite)});
+    verdict_.reasons.push_back(*fault);
     trace("TRY", "", candidate_text, "NUMERIC_FAULT -> next");
     return std::nullopt;
   }

@@ -116,12 +116,7 @@ std::optional<Step> Machine::find_support() {
           {"BACKEND_FALLBACK", found->record_id,
            fmt::format("{} does not run on {}: {}", found->layout, found->target, found->reason)});
     }
-    if (const LogitRecord* fault = fault_of(text(layout))) {
-      verdict_.reasons.push_back(
-          {"NUMERIC_FAULT", fault->record_id,
-           fmt::format("{}: {} of {} positions of {} have logits that are not finite", fault->arm,
-                       fault->non_finite, fault->n + fault->non_finite, fault->document)});
-    }
+    if (const auto fault = fault_of(text(layout))) verdict_.reasons.push_back(*fault);
   }
   if (unknown.empty()) return std::nullopt;
   return Ask{.state = "PREFLIGHT",
@@ -145,12 +140,9 @@ std::optional<Step> Machine::control_twice() {
                .reason = "how much the control differs from itself under another batch plan"};
   }
   for (const std::string& one : {control, repeat}) {
-    const LogitRecord* fault = fault_of(one);
-    if (fault == nullptr) continue;
-    verdict_.reasons.push_back({"NUMERIC_FAULT", fault->record_id,
-                                fmt::format("{} positions of the control have logits that are not "
-                                            "finite",
-                                            fault->non_finite)});
+    const auto fault = fault_of(one);
+    if (!fault) continue;
+    verdict_.reasons.push_back(*fault);
     trace("AA", "AA", one, "NUMERIC_FAULT");
     return inconclusive("NUMERIC_FAULT", "the control itself gives logits that are not finite");
   }

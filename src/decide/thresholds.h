@@ -87,6 +87,27 @@ inline constexpr double kPlanPower = 0.9;
 // Confidence of the upper bound on the flip rate that sample sizes are planned with. (Method 4.11)
 inline constexpr double kPlanConfidence = 0.95;
 
+// Without --tasks a pilot of the control alone, before any candidate has run, picks the generated
+// tasks that it answers this often. A model at its limit answers by margins that any small error
+// overturns: such a task measures the model, and its losses say little about what it is used for.
+inline constexpr double kPilotFloor = 0.9;
+inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 8;
+// Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
+inline constexpr int64_t kContextsPerBucket = 4;
+
+// Words of a scan. Nats of KLD from which a layout is no longer called safe to try: the harmless
+// models of the reference lie at 0.012 to 0.026, the hard case at 0.036 to 0.057, broken ones above
+// 0.8.
+inline constexpr double kSafeKld = 0.1;
+// Nats of NLL by which calibrated scales must be worse than scale 1.0 to be called harmful: above
+// the 0.02 by which harmless arms scatter, below the 0.16 of a real case.
+inline constexpr double kCalibrationHarm = 0.05;
+// A repair must remove half of the KLD to be called one.
+inline constexpr double kRepairShare = 0.5;
+
+// Mean KLD above which an arm's speed is not the speed of a working model (bench).
+inline constexpr double kGateKld = 0.5;
+
 // Heterogeneity of the buckets below this p speaks against a uniform shift. (Method 4.9)
 inline constexpr double kHeterogeneityP = 0.05;
 

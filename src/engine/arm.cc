@@ -168,7 +168,7 @@ std::vector<LayerFormat> ArmSpec::formats(int64_t num_layers) const {
   const Format stored = stored_format(layout);
   std::vector<LayerFormat> out(static_cast<size_t>(num_layers), LayerFormat{stored, stored});
   for (const Bf16Side& side : bf16) {
-    if (side.layer >= num_layers) {
+    if (side.layer < 0 || side.layer >= num_layers) {
       throw ValueError(fmt::format("arm {}: bf16: expected layers 0 to {}, found {}", text(),
                                    num_layers - 1, side.layer));
     }

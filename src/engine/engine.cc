@@ -17,8 +17,12 @@ constexpr int64_t kLogitFloatsPerCall = 1 << 24;
 
 ScaleTable table_for(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
                      const ModelSpec& model) {
-  if (!spec.needs_scales())
-    return {model.num_layers, model.num_kv_heads, "scale 1.0 (none supplied)"};
+  if (!spec.needs_scales()) {
+    const char* source = spec.layout == ArmLayout::kBf16           ? "none: stored as BF16"
+                         : spec.layout == ArmLayout::kFp8TokenHead ? "inline, per token and KV head"
+                                                                   : "scale 1.0 (none supplied)";
+    return {model.num_layers, model.num_kv_heads, source};
+  }
   if (!scales)
     throw ValueError(fmt::format("arm {}: needs calibrated scales, found none", spec.text()));
   if (scales->num_layers() != model.num_layers || scales->num_kv_heads() != model.num_kv_heads) {

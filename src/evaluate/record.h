@@ -20,7 +20,9 @@ struct ExampleRecord {
   int64_t prompt_tokens = 0;  // attended to when the first answer token was predicted
   double score = 0;           // [0, 1]
   double chance = 0;          // score of a blind guess
-  bool valid = true;          // all logits finite, the answer ended by its stop rule
+  bool finite = true;         // no NaN or infinity among the logits
+  // The answer was readable, ended by its stop rule (when it was generated freely), no runaway.
+  bool valid = true;
   double answer_logprob =
       0;  // mean nats per answer token, teacher-forced; 0 when there is no answer in tokens
   std::string kernel;  // what ran, from the dispatcher

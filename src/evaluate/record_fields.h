@@ -22,6 +22,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("prompt_tokens", r.prompt_tokens);
   visit("score", r.score);
   visit("chance", r.chance);
+  visit("finite", r.finite);
   visit("valid", r.valid);
   visit("answer_logprob", r.answer_logprob);
   visit("kernel", r.kernel);

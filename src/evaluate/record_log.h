@@ -13,7 +13,7 @@
 namespace kv {
 
 /// Version of the records' fields; a file with another one is refused.
-inline constexpr int64_t kRecordSchema = 1;
+inline constexpr int64_t kRecordSchema = 2;
 
 /// All records of a run, by kind, in the order in which they were written.
 struct Records {
@@ -61,6 +61,9 @@ class RecordLog {
 
   /// Whether a record with this id was read or appended.
   bool has(std::string_view record_id) const;
+
+  /// Records read and appended.
+  size_t size() const { return ids_.size(); }
 
   const Records& records() const { return records_; }
   const std::vector<ExampleRecord>& examples() const { return records_.examples; }

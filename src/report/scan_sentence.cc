@@ -15,15 +15,9 @@
 namespace kv {
 namespace {
 
-// Nats of KLD from which a layout is no longer called safe to try. The harmless models of the
-// project's reference lie at 0.012 to 0.026, the hard case at 0.036 to 0.057, broken ones above
-// 0.8.
-constexpr double kSafeKld = 0.1;
-// Nats of NLL by which calibrated scales must be worse than scale 1.0 to be called harmful: above
-// the 0.02 by which harmless arms scatter, below the 0.16 of a real case.
-constexpr double kCalibrationHarm = 0.05;
-// A repair must remove half of the KLD to be called one.
-constexpr double kRepairShare = 0.5;
+using thresholds::kCalibrationHarm;
+using thresholds::kRepairShare;
+using thresholds::kSafeKld;
 
 using Rows = std::vector<const RangeRow*>;
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cpu/read_bandwidth.h"
+#include "decide/thresholds.h"
 #include "evaluate/logit_metrics.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
@@ -176,7 +177,7 @@ BenchResult run_bench(const std::shared_ptr<const Model>& model,
   out.arm = options.arm.text();
   out.weight_bytes = model->weight_bytes();
   out.gate_kld = gate_kld(model, scales, options);
-  out.is_valid = std::isfinite(out.gate_kld) && out.gate_kld < kGateKld;
+  out.is_valid = std::isfinite(out.gate_kld) && out.gate_kld < thresholds::kGateKld;
   out.limits.read_gbps = cpu::read_bandwidth_gbps(int64_t{1} << 30, 5);
   out.limits.matmul_gflops = matmul_gflops(*model, 5);
   Bench bench(model, scales, options, out.limits);

@@ -43,13 +43,10 @@ struct BenchResult {
   MachineLimits limits;
   std::vector<BenchRow> rows;
   double gate_kld = 0;    // mean KLD from BF16 over 32 forced tokens
-  bool is_valid = false;  // gate_kld is finite and below kGateKld
+  bool is_valid = false;  // gate_kld is finite and below thresholds::kGateKld
   ArmFacts facts;
   int64_t weight_bytes = 0;
 };
-
-/// Mean KLD above which an arm's speed is not the speed of a working model.
-inline constexpr double kGateKld = 0.5;
 
 /// Runs the correctness gate, then the limits, then the tests.
 BenchResult run_bench(const std::shared_ptr<const Model>& model,

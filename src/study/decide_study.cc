@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "decide/evidence.h"
+#include "decide/thresholds.h"
 #include "evaluate/scorers.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
@@ -17,13 +18,6 @@
 namespace kv {
 namespace {
 
-// Chosen before any candidate has run, by the control alone. A model that answers a task at its
-// limit answers it by margins that any small error overturns: such a task measures the model, and
-// its losses say little about the tasks that the model is used for.
-constexpr double kPilotFloor = 0.9;
-constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 8;
-// Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
-constexpr int64_t kContextsPerBucket = 4;
 constexpr int64_t kCalibrationDocumentsPerBucket = 6;
 constexpr size_t kArmsPerPass = 8;  // caches of so many arms exist at a time
 
@@ -51,6 +45,11 @@ std::vector<Document> share_of_each_bucket(const std::vector<Document>& document
     if (count >= n || (i + 1) * count / n > i * count / n) out.push_back(document);
   }
   return out;
+}
+
+std::string sha256_of(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return sha256_hex({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& word) {
@@ -91,6 +90,8 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
       progress_(progress),
       runner_(model_, options_.plan, model_->spec().eos_ids, options_.max_new_tokens) {
   options_.decide.tasks_from_generators = std::ranges::none_of(prompts_, &Prompt::has_answer);
+  check_options(options_.decide);
+  deal_prompts();
 }
 
 DecideStudy::~DecideStudy() = default;
@@ -107,7 +108,13 @@ Verdict DecideStudy::run() {
     const Evidence evidence{log_.records(), model_->geometry(), {}, block_sizes()};
     Step step = next_step(options_.decide, evidence);
     if (Verdict* verdict = std::get_if<Verdict>(&step)) return std::move(*verdict);
-    answer_ask(std::get<Ask>(step));
+    const Ask& ask = std::get<Ask>(step);
+    const size_t before = log_.size();
+    answer_ask(ask);
+    if (log_.size() == before) {  // asked again it would be answered again
+      throw Error(fmt::format("decide: {}: nothing new to measure for {} on block {}", ask.state,
+                              fmt::join(ask.arms, ", "), ask.block));
+    }
   }
 }
 
@@ -158,13 +165,52 @@ std::vector<Document> DecideStudy::generate_block(const std::string& block, int6
   return out;
 }
 
+void DecideStudy::deal_prompts() {
+  std::map<std::string, std::vector<const Prompt*>> answered;
+  std::vector<const Prompt*> unanswered;
+  int64_t too_long = 0, longest = 0;
+  for (const Prompt& prompt : prompts_) {
+    const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
+    if (!prompt.has_answer()) {
+      unanswered.push_back(&prompt);
+    } else if (!bucket.empty()) {
+      answered[bucket].push_back(&prompt);
+    } else {
+      ++too_long;
+      longest = std::max(longest, std::ssize(prompt.tokens));
+    }
+  }
+  if (too_long > 0) {
+    notices_.push_back(fmt::format(
+        "{} prompts with answers are longer than the last bucket of {} tokens and were left out "
+        "(the longest has {})",
+        too_long, options_.buckets.back(), longest));
+  }
+  for (const auto& [bucket, prompts] : answered) {
+    const int64_t least = 2 * std::ssize(kBlocks);
+    if (std::ssize(prompts) < least) {
+      throw ValueError(fmt::format(
+          "{}: bucket {}: expected at least {} prompts with answers, 2 for each of the blocks {}, "
+          "found {}",
+          source_.prompts, bucket, least, fmt::join(kBlocks, ", "), prompts.size()));
+    }
+    deal(prompts, kBlocks);
+  }
+  deal(unanswered, {"E2", "CAL"});
+}
+
+/// In an order that hangs on the ids alone, so that no order of the file favours a block.
+void DecideStudy::deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks) {
+  std::ranges::sort(prompts, {},
+                    [](const Prompt* p) { return std::pair(mix(fnv1a64(p->id)), p->id); });
+  for (size_t i = 0; i < prompts.size(); ++i) block_of_[prompts[i]->id] = blocks[i % blocks.size()];
+}
+
 std::vector<Document> DecideStudy::user_documents(const std::string& block) const {
   std::vector<Document> out;
   for (const Prompt& prompt : prompts_) {
     const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
-    if (!prompt.has_answer() || bucket.empty() ||
-        kBlocks[mix(fnv1a64(prompt.id)) % kBlocks.size()] != block)
-      continue;
+    if (!prompt.has_answer() || bucket.empty() || block_of_.at(prompt.id) != block) continue;
     Document document;
     document.id = prompt.id;
     document.task = "user";
@@ -202,14 +248,16 @@ std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_
       if (document.bucket == fmt::format("{}", bucket)) here.push_back(&document);
     }
     const int64_t count = std::min(per_bucket, std::ssize(here));
-    for (int64_t i = 0; i < count;
-         ++i) {  // spread over the block, so that every task has its share
+    // Spread over the block, so that every task has its share.
+    for (int64_t i = 0; i < count; ++i) {
       const Document& document = *here[static_cast<size_t>(i * std::ssize(here) / count)];
       out.push_back({document.id, document.context, {}, Check::kContains});
     }
   }
+  int64_t room = per_bucket * std::ssize(options_.buckets);
   for (const Prompt& prompt : prompts_) {
-    if (!prompt.has_answer()) out.push_back(prompt);
+    if (prompt.has_answer() || block_of_.at(prompt.id) != block || room-- <= 0) continue;
+    out.push_back(prompt);
   }
   return out;
 }
@@ -243,8 +291,8 @@ double DecideStudy::pilot_score(const std::string& task) {
   generator.form = options_.form;
   generator.buckets = {options_.buckets.front()};
   if (options_.buckets.size() > 1) generator.buckets.push_back(options_.buckets.back());
-  generator.documents = kPilotDocuments;
-  generator.questions_per_document = kPilotQuestions;
+  generator.documents = thresholds::kPilotDocuments;
+  generator.questions_per_document = thresholds::kPilotQuestions;
   generator.master_seed = mix(options_.seed);  // documents that no block has
   generator.block = "AA";
   for (Document& document : generate(tokenizer_, generator)) {
@@ -272,8 +320,8 @@ void DecideStudy::choose_tasks() {
   }
   const auto& [best_score, best_task] = *std::ranges::max_element(scores);
   for (const auto& [score, task] : scores) {
-    if (score >= kPilotFloor || task == best_task) tasks_.push_back(task);
-    if (score >= kPilotFloor) continue;
+    if (score >= thresholds::kPilotFloor || task == best_task) tasks_.push_back(task);
+    if (score >= thresholds::kPilotFloor) continue;
     const std::string fate = task != best_task
                                  ? fmt::format(
                                        "left out; the verdict says nothing about such tasks "
@@ -283,7 +331,7 @@ void DecideStudy::choose_tasks() {
     notices_.push_back(
         fmt::format("task {}: with a BF16 cache the model answers {:.0f} % of the pilot's "
                     "questions, less than {:.0f} %: {}",
-                    task, 100 * score, 100 * kPilotFloor, fate));
+                    task, 100 * score, 100 * thresholds::kPilotFloor, fate));
   }
 }
 
@@ -292,6 +340,14 @@ void DecideStudy::choose_tasks() {
 const Calibration& DecideStudy::calibration() {
   if (calibration_) return *calibration_;
   const auto file = folder_ / "scales.json";
+  if (const auto& recorded = log_.calibrations(); !recorded.empty()) {
+    const std::string expected = recorded.back().scale_file_sha256, found = sha256_of(file);
+    if (found != expected) {
+      throw FormatError(fmt::format(
+          "{}: expected the scales that this run calibrated (SHA-256 {}), found others ({})",
+          file.string(), expected.substr(0, 16), found.substr(0, 16)));
+    }
+  }
   calibration_ = read_calibration(file);
   check_calibration(*calibration_, source_.model_sha256, model_->spec().num_layers,
                     model_->spec().num_kv_heads, file.string());
@@ -330,11 +386,12 @@ ExampleRecord DecideStudy::judge(const Document& document, const Question& quest
   if (question.answer_tokens.empty()) {
     score = score_text(question.check, tokenizer_.decode(answer.produced, true),
                        question.accepted_answers);
-    score.valid = score.valid && !is_runaway(answer.produced);
+    score.valid = score.valid && answer.ended && !is_runaway(answer.produced);
   } else {
     score = score_tokens(question.check, question.answer_tokens, answer.produced);
   }
   out.score = answer.finite ? score.value : 0;
+  out.finite = answer.finite;
   out.valid = score.valid && answer.finite;
   return out;
 }
@@ -442,12 +499,10 @@ void DecideStudy::record_calibration() {
   calibration_ = calibrate(model_, material, source, options_.plan, progress_);
   const auto file = folder_ / "scales.json";
   write_calibration(file, *calibration_);
-  const MappedFile written(file);
   CalibrationRecord record;
   record.record_id = "calibration/CAL";
   record.scale_file = file.filename().string();
-  record.scale_file_sha256 =
-      sha256_hex({reinterpret_cast<const char*>(written.bytes().data()), written.bytes().size()});
+  record.scale_file_sha256 = sha256_of(file);
   record.examples = calibration_->source.examples;
   record.tokens = calibration_->source.tokens;
   record.max_tokens = calibration_->source.max_tokens;
@@ -460,12 +515,12 @@ void DecideStudy::record_ranges(const Ask& ask) {
   for (const std::string& arm : ask.arms) layouts.push_back(ArmSpec::parse(arm).layout);
   RangeOptions range;
   range.rounding = options_.decide.rounding;
-  measure_ranges(model_, contexts("E2", kContextsPerBucket), calibration(), layouts, range,
-                 options_.plan, log_, progress_);
+  measure_ranges(model_, contexts("E2", thresholds::kContextsPerBucket), calibration(), layouts,
+                 range, options_.plan, log_, progress_);
 }
 
 void DecideStudy::record_kld(const Ask& ask) {
-  const std::vector<Prompt> material = contexts("E2", kContextsPerBucket);
+  const std::vector<Prompt> material = contexts("E2", thresholds::kContextsPerBucket);
   const LogitPassOptions pass{"E2", options_.buckets, options_.plan};
   for (size_t begin = 0; begin < ask.arms.size(); begin += kArmsPerPass) {
     std::vector<ArmToRun> arms;

@@ -61,6 +61,8 @@ class DecideStudy {
   void record_ranges(const Ask& ask);
   void record_kld(const Ask& ask);
 
+  void deal_prompts();
+  void deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks);
   void choose_tasks();
   double pilot_score(const std::string& task);
   const std::vector<Document>& documents(const std::string& block);
@@ -90,6 +92,7 @@ class DecideStudy {
   Progress& progress_;
   EngineRunner runner_;
   std::vector<std::string> tasks_;
+  std::map<std::string, std::string> block_of_;             // of the user's prompts, by id
   std::map<std::string, std::vector<Document>> documents_;  // by block
   std::optional<Calibration> calibration_;
   std::vector<std::string> notices_;

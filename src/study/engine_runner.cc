@@ -10,9 +10,8 @@
 namespace kv {
 namespace {
 
-bool works_on_tokens(const Question& q) {
-  return q.check == Check::kExact || q.check == Check::kPrefix;
-}
+/// Answers of generated documents are known in tokens; users' answers are texts.
+bool works_on_tokens(const Question& q) { return !q.answer_tokens.empty(); }
 
 /// ln of the softmax at `token`, in double.
 double log_probability(std::span<const float> logits, int32_t token) {
@@ -68,8 +67,8 @@ EngineRunner::Lane& EngineRunner::lane_for(bool repeat, int64_t tokens) {
     if (lane->repeat == repeat && lane->capacity >= tokens) return *lane;
   }
   BatchPlan plan = plan_;
-  if (repeat) {  // the harmless changes that a busy server makes: other cuts, another order of
-                 // additions
+  if (repeat) {
+    // The harmless changes that a busy server makes: other cuts, another order of additions.
     plan.rows_per_pass = std::max<int64_t>(1, plan.rows_per_pass * 3 / 8);
     plan.keys_per_split = 256;
   }

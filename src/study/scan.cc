@@ -6,6 +6,7 @@
 
 #include "calibrate/amax_observer.h"
 #include "decide/flags.h"
+#include "kvscale/error.h"
 #include "text/sha256.h"
 
 namespace kv {
@@ -94,6 +95,15 @@ std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& mode
                                         RecordLog& log, Progress& progress) {
   const size_t expected = static_cast<size_t>(model->spec().num_layers) * 3 * layouts.size();
   if (log.ranges().size() == expected) return log.ranges();
+  const int64_t longest = std::ssize(std::ranges::max_element(prompts, {}, [](const Prompt& p) {
+                                       return p.tokens.size();
+                                     })->tokens);
+  if (longest <= range.first_query) {
+    throw ValueError(fmt::format(
+        "prompts: score noise is measured from position {} on: expected a prompt of at least {} "
+        "tokens, found at most {}",
+        range.first_query, range.first_query + 1, longest));
+  }
   RangeMeter meter(range_layouts(layouts, calibration), range);
   observe(model, prompts, plan, "ranges", meter, progress, [&] { meter.end_sequence(0); });
   const std::vector<RangeRecord> records = meter.finish();

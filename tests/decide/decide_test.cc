@@ -177,7 +177,9 @@ TEST(Decide, FewExamplesAreInsufficientAndTheNumberNeededIsEnough) {
   world.documents = 10;
   world.questions = 4;
   SimulatedStudy study(world);
-  const Verdict verdict = study.run(quick());
+  DecideOptions options = quick();
+  options.tasks_from_generators = true;
+  const Verdict verdict = study.run(options);
   EXPECT_EQ(name(verdict.outcome), "INCONCLUSIVE");
   EXPECT_EQ(verdict.sub_reason, "INSUFFICIENT_SAMPLES");
   EXPECT_EQ(verdict.exit_code, kExitInconclusive);
@@ -190,6 +192,30 @@ TEST(Decide, FewExamplesAreInsufficientAndTheNumberNeededIsEnough) {
   larger.questions = 4;
   larger.documents = static_cast<int64_t>(std::ceil(verdict.n_required / 4));
   EXPECT_EQ(SimulatedStudy(larger).run(quick()).layout, "fp8_scale1");
+}
+
+TEST(Decide, PromptsWithAnswersAreWhatIsAskedForWhereTheyAreTheTasks) {
+  World world;
+  world.documents = 10;
+  world.questions = 1;
+  const Verdict verdict = SimulatedStudy(world).run(quick());
+  ASSERT_EQ(verdict.sub_reason, "INSUFFICIENT_SAMPLES");
+  const NextCommand& next = verdict.next.at(0);
+  EXPECT_EQ(next.command, "kvscale decide MODEL --prompts p.jsonl --margin quick");
+  EXPECT_NE(next.text.find("prompts with answers in each of the buckets"), std::string::npos);
+}
+
+TEST(Decide, AnswersWithLogitsThatAreNotFiniteAreAFaultOfTheArm) {
+  SimulatedStudy study(World{});
+  study.run(quick());
+  for (ExampleRecord& record : study.records().examples) {
+    if (record.arm == "fp8_scale1") record.finite = false;
+  }
+  const Step step = next_step(quick(), study.evidence());
+  const std::string text = std::holds_alternative<Verdict>(step)
+                               ? verdict_json(std::get<Verdict>(step))
+                               : std::get<Ask>(step).arms.back();
+  EXPECT_EQ(text.find("KEEP_SCALE_ONE"), std::string::npos) << "scale 1.0 is out";
 }
 
 TEST(Decide, FortyQuestionsUnderTheStandardMargin) {
@@ -214,7 +240,9 @@ TEST(Decide, AControlThatDoesNotRepeatIsNoise) {
   const Verdict flips = SimulatedStudy(world).run(quick());
   EXPECT_EQ(flips.sub_reason, "HARNESS_NOISE");
   world.repeat = {0.04, 0.0};  // few flips, all of them losses
-  const Verdict shift = SimulatedStudy(world).run(quick());
+  DecideOptions all = quick();
+  all.aa_documents = all.documents;
+  const Verdict shift = SimulatedStudy(world).run(all);
   EXPECT_EQ(shift.sub_reason, "HARNESS_NOISE");
   world.repeat = {0.01, 0.01};
   EXPECT_EQ(SimulatedStudy(world).run(quick()).sub_reason, "");

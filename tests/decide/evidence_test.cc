@@ -52,9 +52,9 @@ TEST(DecideEvidence, AnUnfinishedBlockIsAskedForAgain) {
   auto& examples = study.records().examples;
   const std::vector<ExampleRecord> all = examples;
   Evidence evidence = study.evidence();
-  for (const char* block : {"AA", "E1"}) {
-    for (const char* bucket : {"512", "1024", "2048"})
-      evidence.sizes.push_back({block, bucket, 200});
+  for (const char* bucket : {"512", "1024", "2048"}) {
+    evidence.sizes.push_back({"AA", bucket, 40});
+    evidence.sizes.push_back({"E1", bucket, 200});
   }
   EXPECT_FALSE(std::holds_alternative<Ask>(next_step(DecideOptions::quick(), evidence)) &&
                std::get<Ask>(next_step(DecideOptions::quick(), evidence)).block == "E1");
