@@ -14,6 +14,7 @@ struct RunArgs {
   bool json = false;
   int64_t threads = 0;  // 0 = all
   std::string backend;  // SIMD target; empty = the best one
+  std::string command;  // this command line, as a shell reads it back
 };
 
 struct PlanArgs {
@@ -70,6 +71,9 @@ int run_calibrate(const CalibrateArgs& args);
 int run_eval(const EvalArgs& args);
 int run_decide(const DecideArgs& args);
 int run_bench(const BenchArgs& args);
+
+/// A word as a POSIX shell reads it back.
+std::string quoted(const std::string& word);
 
 /// Reads the command line and calls the command.
 int dispatch(int argc, const char* const* argv);

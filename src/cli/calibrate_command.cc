@@ -12,7 +12,7 @@ int run_calibrate(const CalibrateArgs& args) {
         "calibrate: --prompts: expected a file; scales come from the prompts that will be served");
   }
   Session session(args.run);
-  const std::vector<Prompt> prompts = session.prompts(0);
+  const std::vector<Prompt> prompts = session.prompts();
   const auto folder = session.run_folder("calibrate", "", prompts);
   ConsoleProgress progress("the same command starts again");
   const Calibration calibration = kv::calibrate(

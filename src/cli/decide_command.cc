@@ -14,19 +14,8 @@
 namespace kv::cli {
 namespace {
 
-constexpr int64_t kOwnTokens = 1088;
 // A vocabulary that small belongs to a model that was made for the compact forms.
 constexpr int32_t kSmallVocabulary = 4096;
-
-/// As a POSIX shell reads it back.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 Commands commands(const DecideArgs& args) {
   const DecideArgs defaults;
@@ -42,12 +31,38 @@ Commands commands(const DecideArgs& args) {
   return {repeat, margin};
 }
 
-/// The command line of this run, whole.
-std::string this_command(const Commands& commands, const DecideArgs& args) {
-  std::string out = commands.repeat + " " + commands.margin;
-  if (args.documents > 0) out += fmt::format(" --documents {}", args.documents);
-  if (args.questions > 0) out += fmt::format(" --questions {}", args.questions);
-  return out;
+/// Options about generated documents, where the prompts have answers of their own.
+void refuse_generator_options(const DecideArgs& args, const std::vector<Prompt>& prompts) {
+  if (std::ranges::none_of(prompts, &Prompt::has_answer)) return;
+  const std::pair<const char*, bool> given[] = {{"--tasks", !args.tasks.empty()},
+                                                {"--documents", args.documents > 0},
+                                                {"--questions", args.questions > 0}};
+  for (const auto& [option, is_given] : given) {
+    if (!is_given) continue;
+    throw ValueError(
+        fmt::format("decide: {}: {} has prompts with answers, so no documents are "
+                    "generated",
+                    option, args.run.prompts));
+  }
+}
+
+template <class Word>
+void refuse_doubles(const char* option, std::vector<Word> words) {
+  std::ranges::sort(words);
+  const auto twice = std::ranges::adjacent_find(words);
+  if (twice == words.end()) return;
+  throw ValueError(fmt::format("decide: {}: expected each once, found {} twice", option, *twice));
+}
+
+void check_buckets(const std::vector<int64_t>& buckets, int64_t context) {
+  refuse_doubles("--buckets", buckets);
+  for (const int64_t bucket : buckets) {
+    if (bucket <= context) continue;
+    throw ValueError(
+        fmt::format("decide: --buckets: expected at most {}, the model's context, "
+                    "found {}",
+                    context, bucket));
+  }
 }
 
 DecideOptions decide_options(const DecideArgs& args) {
@@ -71,6 +86,9 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
         default_buckets(prompts, args.run.prompts.empty(), session.checkpoint().spec());
   }
   std::ranges::sort(options.buckets);
+  check_buckets(options.buckets, session.checkpoint().spec().max_positions);
+  refuse_doubles("--tasks", args.tasks);
+  refuse_generator_options(args, prompts);
   options.tasks = args.tasks;
   options.form =
       session.tokenizer().vocab_size() < kSmallVocabulary ? Form::kCompact : Form::kPlain;
@@ -93,8 +111,9 @@ std::string configuration(const StudyOptions& o) {
 
 int run_decide(const DecideArgs& args) {
   Session session(args.run);
-  const std::vector<Prompt> prompts = session.prompts(kOwnTokens);
+  const std::vector<Prompt> prompts = session.prompts(StudyOptions{}.max_new_tokens);
   const StudyOptions options = study_options(args, session, prompts);
+  check_options(options.decide);
   const auto folder = session.run_folder("decide", configuration(options), prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl");
@@ -107,7 +126,7 @@ int run_decide(const DecideArgs& args) {
 
   const VerdictReport report{verdict, log.records(), session.model_facts(),
                              session.prompt_facts(prompts),
-                             run_facts(study.facts(), this_command(options.decide.commands, args))};
+                             run_facts(study.facts(), args.run.command)};
   write_file_atomically(folder / "decision.json", verdict_json(verdict));
   write_file_atomically(folder / "report.html", verdict_page(report));
   if (args.run.json) {

@@ -7,11 +7,11 @@
 #include "study/capacity.h"
 #include "study/scan.h"
 #include "tensor/atomic_file.h"
+#include "tensor/mapped_file.h"
+#include "text/sha256.h"
 
 namespace kv::cli {
 namespace {
-
-constexpr int64_t kOwnTokens = 1088;
 
 /// Powers of two up to what the prompts reach.
 std::vector<int64_t> default_edges(const std::vector<Prompt>& prompts) {
@@ -20,6 +20,35 @@ std::vector<int64_t> default_edges(const std::vector<Prompt>& prompts) {
   std::vector<int64_t> edges = {256};
   while (edges.back() < longest) edges.push_back(2 * edges.back());
   return edges;
+}
+
+/// "fp8_scale1,fp8_tensor/bf16=0,3" is two arms: a comma parts them where a layout follows.
+std::vector<std::string> split_arms(const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  for (const std::string& word : words) {
+    const size_t end = std::min(word.find("/scales="), word.size());  // a file's name stays whole
+    size_t first = 0;
+    for (size_t comma = word.find(",fp8_"); comma < end; comma = word.find(",fp8_", comma + 1)) {
+      out.push_back(word.substr(first, comma - first));
+      first = comma + 1;
+    }
+    out.push_back(word.substr(first));
+  }
+  return out;
+}
+
+/// The contents of scale files: the same name may hold other scales tomorrow.
+std::string scale_files(const std::vector<std::string>& arms) {
+  std::string out;
+  for (const std::string& arm : arms) {
+    const std::string file = ArmSpec::parse(arm).scale_file;
+    if (file.empty()) continue;
+    const MappedFile scales(file);
+    const auto bytes = scales.bytes();
+    out += fmt::format("\nscales {} {}", file,
+                       sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  }
+  return out;
 }
 
 /// Arms with the scales they need: from their file, else from these very prompts.
@@ -54,17 +83,19 @@ std::vector<ArmToRun> arms_to_run(const std::vector<std::string>& names, const S
 
 int run_eval(const EvalArgs& args) {
   Session session(args.run);
-  for (const std::string& arm : args.arms)
+  const std::vector<std::string> names = split_arms(args.arms);
+  for (const std::string& arm : names)
     ArmSpec::parse(arm).formats(session.checkpoint().spec().num_layers);
-  const std::vector<Prompt> prompts = session.prompts(kOwnTokens);
+  const std::vector<Prompt> prompts = session.prompts();
   const std::vector<int64_t> edges = args.buckets.empty() ? default_edges(prompts) : args.buckets;
-  const auto folder = session.run_folder(
-      "eval", fmt::format("arms {} buckets {}", fmt::join(args.arms, " "), fmt::join(edges, ",")),
-      prompts);
+  const auto folder = session.run_folder("eval",
+                                         fmt::format("arms {} buckets {}{}", fmt::join(names, " "),
+                                                     fmt::join(edges, ","), scale_files(names)),
+                                         prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl");
   const auto model = session.model(progress);
-  const std::vector<ArmToRun> arms = arms_to_run(args.arms, session, model, prompts, progress);
+  const std::vector<ArmToRun> arms = arms_to_run(names, session, model, prompts, progress);
   const auto facts =
       run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}}, log, progress);
   progress.finish_line();
@@ -72,7 +103,7 @@ int run_eval(const EvalArgs& args) {
   EvalReport report;
   report.model = session.model_facts();
   report.prompts = session.prompt_facts(prompts);
-  report.run = run_facts(facts, fmt::format("kvscale eval {}", args.run.model));
+  report.run = run_facts(facts, args.run.command);
   report.logits = log.logits();
   for (const ArmToRun& arm : arms) {
     report.capacities.push_back(capacity_of(arm.spec, *model, model->spec().max_positions));

@@ -1,15 +1,29 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 
 #include "cli/args.h"
 #include "cli/parse_scales.h"
+#include "evaluate/generators.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
 
 namespace kv::cli {
 namespace {
+
+/// A check whose message names what is expected; the library's own prints the largest double.
+CLI::Validator whole_from(int64_t least) {
+  const auto check = [least](const std::string& word) {
+    int64_t value = 0;
+    const char* end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data(), end, value);
+    if (error == std::errc{} && stop == end && value >= least) return std::string();
+    return fmt::format("expected a whole number from {} on, found \"{}\"", least, word);
+  };
+  return CLI::Validator(check, fmt::format("from {}", least));
+}
 
 void add_run_options(CLI::App* command, RunArgs& args, const std::string& without_prompts) {
   command
@@ -25,7 +39,7 @@ void add_run_options(CLI::App* command, RunArgs& args, const std::string& withou
                       "resumes there)");
   command->add_flag("--json", args.json, "one JSON object on standard output");
   command->add_option("--threads", args.threads, "CPU threads (default: all)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command->add_option("--backend", args.backend,
                       "force a SIMD target (avx3_bf16, avx3_dl, avx3, avx2, scalar)");
 }
@@ -34,17 +48,20 @@ void add_plan(CLI::App& app, PlanArgs& args) {
   CLI::App* c = app.add_subcommand("plan", "bytes per token and tokens that fit, per layout");
   c->add_option("model", args.model,
                 "a .gguf file, a Hugging Face directory, or tiny; or give the geometry:");
-  c->add_option("--layers", args.layers, "layers")->check(CLI::PositiveNumber);
-  c->add_option("--kv-heads", args.kv_heads, "KV heads")->check(CLI::PositiveNumber);
-  c->add_option("--head-dim", args.head_dim, "values per head")->check(CLI::PositiveNumber);
+  c->add_option("--layers", args.layers, "layers")->check(whole_from(1));
+  c->add_option("--kv-heads", args.kv_heads, "KV heads")->check(whole_from(1));
+  c->add_option("--head-dim", args.head_dim, "values per head")->check(whole_from(1));
   c->add_option("--context", args.context, "tokens (default: the model's context)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   c->add_option("--block-size", args.block_size, "tokens per block")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   c->add_option("--budget", args.budget_gib, "GiB for the cache: prints the tokens that fit")
-      ->check(CLI::PositiveNumber);
-  c->add_option("--bf16-layers", args.bf16_layers, "layers kept in BF16, as 0,1")->delimiter(',');
+      ->check(CLI::Range(1e-6, 1e9, "GIB"));
+  c->add_option("--bf16-layers", args.bf16_layers, "layers kept in BF16, as 0,1")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_from(0));
   c->add_flag("--json", args.json, "one JSON object on standard output");
 }
 
@@ -54,7 +71,7 @@ void add_scan(CLI::App& app, ScanArgs& args) {
   add_run_options(c, args.run, "a text of kvscale's own");
   c->add_option("--stride", args.stride, "measure every so-manyth query, from position 64 on")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   c->add_option("--round", args.rounding, "rounding of the cache write")
       ->capture_default_str()
       ->check(CLI::IsMember({"nearest", "truncate"}));
@@ -70,17 +87,21 @@ void add_calibrate(CLI::App& app, CalibrateArgs& args) {
 void add_eval(CLI::App& app, EvalArgs& args) {
   CLI::App* c = app.add_subcommand("eval", "logit metrics of named arms, per position bucket");
   add_run_options(c, args.run, "a text of kvscale's own");
-  c->add_option("--arms", args.arms,
-                "arms beside bf16, as fp8_scale1,fp8_tensor/bf16=0 (commas between arms need "
-                "quotes inside bf16=: give "
-                "the option several times instead)")
-      ->required();
+  c->add_option(
+       "--arms", args.arms,
+       "an arm beside bf16, as fp8_tensor/bf16=0,3k; give the option once for each arm, or "
+       "write fp8_scale1,fp8_tensor")
+      ->required()
+      ->allow_extra_args(false);
   c->add_option("--buckets", args.buckets,
                 "edges of position buckets, as 256,512 (default: powers of two)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_from(1));
 }
 
 void add_decide(CLI::App& app, DecideArgs& args) {
+  const CLI::Range kPoints(0.01, 99.0, "POINTS in [0.01, 99]");
   CLI::App* c =
       app.add_subcommand("decide", "the main job: which layout this model should use, and why");
   add_run_options(c, args.run, "generated tasks and a text of kvscale's own");
@@ -89,20 +110,27 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       ->capture_default_str()
       ->check(CLI::IsMember({"standard", "quick"}));
   c->add_option("--buckets", args.buckets, "prompt lengths in tokens, as 512,1024,2048")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_from(1));
   c->add_option(
        "--tasks", args.tasks,
        "niah_single, kv_recall, copy_span (default: those that the control answers in a pilot)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(generator_tasks()));
   c->add_option("--documents", args.documents,
-                "documents per bucket and block (default: what the margin needs)");
+                "documents per bucket and block (default: what the margin needs)")
+      ->check(whole_from(2));
   c->add_option("--questions", args.questions,
-                "questions per document (default: what the margin needs)");
+                "questions per document (default: what the margin needs)")
+      ->check(whole_from(1));
   c->add_option("--target", args.target, "what will serve the model")->capture_default_str();
   c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
-  c->add_option("--margin-bucket", args.bucket_points,
-                "points per bucket, instead of the preset's");
-  c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's");
+  c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
+      ->check(kPoints);
+  c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's")
+      ->check(kPoints);
 }
 
 void add_bench(CLI::App& app, BenchArgs& args) {
@@ -110,24 +138,37 @@ void add_bench(CLI::App& app, BenchArgs& args) {
       "bench", "whole-model speed beside the machine's limits measured in the same run");
   c->add_option("model", args.model, "a .gguf file, a Hugging Face directory, or tiny (built in)")
       ->required();
-  c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")->delimiter(',');
+  c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_from(1));
   c->add_option("-d,--n-depth", args.depths,
                 "tokens in the cache before decoding (default: 0,2048)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_from(0));
   c->add_option("-n,--n-gen", args.tokens, "tokens to decode")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   c->add_option("-r,--repetitions", args.repetitions, "runs of each; the median counts")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   c->add_option("--arm", args.arm, "how the cache is stored")->capture_default_str();
-  c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")
-      ->check(CLI::PositiveNumber);
+  c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")->check(whole_from(1));
   c->add_option("--backend", args.backend, "force a SIMD target");
   c->add_flag("--json", args.json, "one JSON object on standard output");
 }
 
 }  // namespace
+
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
 
 int dispatch(int argc, const char* const* argv) {
   CLI::App app("kvscale: how should this model's KV cache be stored in FP8, and what does it cost?",
@@ -147,6 +188,9 @@ int dispatch(int argc, const char* const* argv) {
   add_decide(app, decide);
   add_bench(app, bench);
   const ScaleCommands scale_commands(app);
+  std::string command = "kvscale";
+  for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
+  scan.run.command = eval.run.command = decide.run.command = command;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

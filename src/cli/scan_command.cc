@@ -8,12 +8,9 @@
 
 namespace kv::cli {
 
-// Enough for the sampled queries of 64, 80, ... to be many, few enough for a minute.
-constexpr int64_t kOwnTokens = 1088;
-
 int run_scan(const ScanArgs& args) {
   Session session(args.run);
-  const std::vector<Prompt> prompts = session.prompts(kOwnTokens);
+  const std::vector<Prompt> prompts = session.prompts();
   ScanOptions options;
   options.range.stride = args.stride;
   options.range.rounding =
@@ -34,7 +31,7 @@ int run_scan(const ScanArgs& args) {
   ScanReport report;
   report.model = session.model_facts();
   report.prompts = session.prompt_facts(prompts);
-  report.run = run_facts(result.facts, fmt::format("kvscale scan {}", args.run.model));
+  report.run = run_facts(result.facts, args.run.command);
   report.ranges = result.ranges;
   report.arms = result.arms;
   report.logits = log.logits();

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include "evaluate/prompts.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
+#include "numeric/simd.h"
 #include "study/own_text.h"
 #include "study/scan.h"
 #include "tensor/atomic_file.h"
@@ -49,23 +51,55 @@ Session::Session(const RunArgs& args)
   }
 }
 
-std::vector<Prompt> Session::prompts(int64_t own_tokens) const {
+std::vector<Prompt> Session::prompts(int64_t new_tokens) const {
+  // Enough for the sampled queries of 64, 80, ... to be many, few enough for a scan in a minute.
+  constexpr int64_t kOwnTokens = 1088;
+  const int64_t context = checkpoint_->spec().max_positions;
   if (args_.prompts.empty()) {
     Prompt own;
     own.id = "kvscale-text";
     own.tokens = tokenizer_.encode(own_text());
-    if (std::ssize(own.tokens) > own_tokens) own.tokens.resize(static_cast<size_t>(own_tokens));
+    own.tokens.resize(static_cast<size_t>(std::min({std::ssize(own.tokens), kOwnTokens, context})));
     return {own};
   }
+  std::vector<Prompt> out = read_users_prompts();
+  for (const Prompt& prompt : out) {
+    const int64_t more = prompt.has_answer() ? new_tokens : 0;
+    if (std::ssize(prompt.tokens) + more <= context) continue;
+    throw FormatError(fmt::format(
+        "{}: prompt \"{}\": expected at most {} tokens (the model's context of {}, less {} for the "
+        "answer), found {}",
+        args_.prompts, prompt.id, context - more, context, more, prompt.tokens.size()));
+  }
+  return out;
+}
+
+std::vector<Prompt> Session::read_users_prompts() const {
   const PromptEncoder encoder{&tokenizer_, chat_template_ ? &*chat_template_ : nullptr};
   try {
     return read_prompts(args_.prompts, encoder);
-  } catch (const Error& error) {
+  } catch (const FormatError& error) {
     if (chat_template_refusal_.empty()) throw;
     throw FormatError(
         fmt::format("{}\n  the model's chat template: {}", error.what(), chat_template_refusal_));
   }
 }
+
+namespace {
+
+/// What makes answers right, beside the tokens of the prompts.
+std::string answers_sha256(const std::vector<Prompt>& prompts) {
+  Sha256 hash;
+  for (const Prompt& prompt : prompts) {
+    hash.add_field(prompt.id);
+    hash.add_field(std::to_string(static_cast<int>(prompt.check)));
+    for (const std::string& answer : prompt.accepted_answers) hash.add_field(answer);
+    hash.add_field("");
+  }
+  return hash.hex();
+}
+
+}  // namespace
 
 std::shared_ptr<const Model> Session::model(Progress& progress) {
   if (!model_) {
@@ -78,10 +112,11 @@ std::shared_ptr<const Model> Session::model(Progress& progress) {
 
 fs::path Session::run_folder(const std::string& command, const std::string& configuration,
                              const std::vector<Prompt>& prompts) const {
-  const std::string text =
-      fmt::format("kvscale {}\ncommand {}\nmodel {}\ntokenizer {}\nprompts {}\n{}\n", kVersion,
-                  command, checkpoint_->content_sha256(), tokenizer_.fingerprint(),
-                  prompts_sha256(prompts), configuration);
+  const std::string text = fmt::format(
+      "kvscale {}\ncommand {}\nmodel {}\ntokenizer {}\nprompts {}\nanswers {}\n"
+      "backend {}\n{}\n",
+      kVersion, command, checkpoint_->content_sha256(), tokenizer_.fingerprint(),
+      prompts_sha256(prompts), answers_sha256(prompts), active_simd_target(), configuration);
   const fs::path folder =
       args_.out.empty()
           ? fs::path(fmt::format("kvscale-{}-{}", command, sha256_hex(text).substr(0, 12)))

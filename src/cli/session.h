@@ -30,14 +30,15 @@ class Session {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
-  /// The user's prompts, or kvscale's own text as one prompt of at most `own_tokens` tokens.
-  std::vector<Prompt> prompts(int64_t own_tokens) const;
+  /// The user's prompts, or kvscale's own text as one prompt. Throws FormatError naming file and
+  /// prompt when one, and `new_tokens` more where it has an answer, leaves the model's context.
+  std::vector<Prompt> prompts(int64_t new_tokens = 0) const;
 
   /// Packs the weights (once), with progress.
   std::shared_ptr<const Model> model(Progress& progress);
 
   /// The folder of this run: --out, or "kvscale-COMMAND-HASH" where the hash is over
-  /// `configuration`, the model's and the prompts' contents. Creates it; writes configuration.json,
+  /// `configuration`, the model's and the prompts' contents. Creates it; writes configuration.txt,
   /// or refuses a folder that holds another run.
   std::filesystem::path run_folder(const std::string& command, const std::string& configuration,
                                    const std::vector<Prompt>& prompts) const;
@@ -47,6 +48,8 @@ class Session {
   PromptFacts prompt_facts(const std::vector<Prompt>& prompts) const;
 
  private:
+  std::vector<Prompt> read_users_prompts() const;
+
   RunArgs args_;
   std::shared_ptr<const Checkpoint> checkpoint_;
   Tokenizer tokenizer_;

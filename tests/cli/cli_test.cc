@@ -52,6 +52,13 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+/// "17,24,31,..." : n token ids of the built-in model.
+std::string ids(int n) {
+  std::string out;
+  for (int i = 0; i < n; ++i) out += (i == 0 ? "" : ",") + std::to_string(17 + i * 7919 % 900);
+  return out;
+}
+
 TEST_F(Cli, BareNameListsTheCommands) {
   const Result r = run("");
   EXPECT_EQ(r.code, 0);
@@ -114,10 +121,7 @@ TEST_F(Cli, WrongUsageIsOneErrorAndExitCode1) {
 }
 
 TEST_F(Cli, ScanWritesItsFilesResumesAndRefusesAnotherRunsFolder) {
-  write(
-      "p.jsonl",
-      R"({"id": "a", "prompt": "Passage kelu: mato rebi dafo\nrunning text, and so on for a while.\n"})"
-      "\n");
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(200) + "]}\n");
   const Result first = run("scan tiny --prompts p.jsonl --out run --json");
   ASSERT_EQ(first.code, 0) << first.err;
   const Json json = Json::parse(first.out);
@@ -133,6 +137,86 @@ TEST_F(Cli, ScanWritesItsFilesResumesAndRefusesAnotherRunsFolder) {
   const Result other = run("scan tiny --prompts p.jsonl --out run --stride 8");
   EXPECT_EQ(other.code, 1);
   EXPECT_TRUE(has(other.err, "configuration")) << other.err;
+}
+
+TEST_F(Cli, ScanRefusesPromptsInWhichNothingIsMeasured) {
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(64) + "]}\n");
+  const Result r = run("scan tiny --prompts p.jsonl");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(has(r.err, "at least 65 tokens, found at most 64")) << r.err;
+}
+
+TEST_F(Cli, NumbersOutOfRangeAreRefusedBeforeTheModelIsLoaded) {
+  for (const char* command :
+       {"bench tiny -p 0", "bench tiny -d -5", "plan tiny --bf16-layers -1",
+        "plan tiny --bf16-layers 4294967296", "plan tiny --bf16-layers 6", "plan tiny --layers 3",
+        "plan tiny --budget 1e12", "decide tiny --documents 1", "decide tiny --margin-bucket -3",
+        "decide tiny --buckets 0", "decide tiny --buckets 512,512", "decide tiny --buckets 99999",
+        "decide tiny --tasks nope", "decide tiny --tasks copy_span,copy_span"}) {
+    const Result r = run(command);
+    EXPECT_EQ(r.code, 1) << command << r.err;
+    EXPECT_TRUE(has(r.err, "expected") || has(r.err, "not in")) << command << ": " << r.err;
+    EXPECT_FALSE(has(r.err, "load weights")) << command;
+  }
+}
+
+TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
+  const char* checks[] = {"exact", "contains", "regex", "number", "json_equal"};
+  const char* answers[] = {"kelu", "kelu", "ke.*", "12", "{}"};
+  const auto prompts = [&](const char* first_answer) {
+    std::string out;
+    for (int i = 0; i < 40; ++i) {
+      out += "{\"id\": \"p" + std::to_string(i) + "\", \"ids\": [" + ids(70 + i) +
+             "], \"check\": \"" + checks[i % 5] + "\", \"answer\": \"" +
+             (i == 0 ? first_answer : answers[i % 5]) + "\"}\n";
+    }
+    return out;
+  };
+  write("p.jsonl", prompts("kelu"));
+  const std::string command = "decide tiny --prompts p.jsonl --margin quick --buckets 256 --out d";
+  const Result r = run(command + " --json");
+  // Random tokens have no answer that the model could know: no bucket is left to show a loss in.
+  EXPECT_EQ(r.code, 10) << r.err;
+  EXPECT_EQ(Json::parse(r.out).at("outcome"), "INCONCLUSIVE");
+  const std::string records = read("d/records.jsonl");
+  EXPECT_EQ(run(command + " --json").out, r.out);
+  EXPECT_EQ(read("d/records.jsonl"), records);
+  write("p.jsonl", prompts("dafo"));
+  const Result edited = run(command);
+  EXPECT_EQ(edited.code, 1);
+  EXPECT_TRUE(has(edited.err, "configuration")) << edited.err;
+  const Result generators = run("decide tiny --prompts p.jsonl --documents 40");
+  EXPECT_TRUE(generators.code == 1 && has(generators.err, "--documents")) << generators.err;
+}
+
+TEST_F(Cli, DecideWantsPromptsForEveryBlock) {
+  write("p.jsonl", R"({"id": "a", "prompt": "x y z", "answer": "q"})"
+                   "\n");
+  const Result r = run("decide tiny --prompts p.jsonl --buckets 256");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(has(r.err, "bucket 256: expected at least 8 prompts")) << r.err;
+}
+
+TEST_F(Cli, EvalRefusesOtherScalesUnderTheSameName) {
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(80) + "]}\n");
+  write("q.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(120) + "]}\n");
+  ASSERT_EQ(run("calibrate tiny --prompts p.jsonl --out c").code, 0);
+  const std::string eval =
+      "eval tiny --prompts p.jsonl --arms fp8_head/scales=c/scales.json --out e";
+  ASSERT_EQ(run(eval).code, 0);
+  ASSERT_EQ(run("calibrate tiny --prompts q.jsonl --out c2").code, 0);
+  write("c/scales.json", read("c2/scales.json"));
+  const Result other = run(eval);
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(has(other.err, "configuration")) << other.err;
+}
+
+TEST_F(Cli, ArmsAreGivenOneByOneOrWithCommas) {
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(80) + "]}\n");
+  const Result r =
+      run("eval --arms fp8_scale1,fp8_token_head/bf16=0,3k tiny --prompts p.jsonl --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  EXPECT_EQ(Json::parse(r.out).at("arms").at(2).at("arm"), "fp8_token_head/bf16=0,3k");
 }
 
 TEST_F(Cli, CalibrateThenEvalWithTheFile) {
