@@ -126,7 +126,7 @@ int run_decide(const DecideArgs& args) {
 
   const VerdictReport report{verdict, log.records(), session.model_facts(),
                              session.prompt_facts(prompts),
-                             run_facts(study.facts(), args.run.command)};
+                             run_facts(log.facts(), args.run.command)};
   write_file_atomically(folder / "decision.json", verdict_json(verdict));
   write_file_atomically(folder / "report.html", verdict_page(report));
   if (args.run.json) {

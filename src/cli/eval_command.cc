@@ -96,14 +96,13 @@ int run_eval(const EvalArgs& args) {
   RecordLog log(folder / "records.jsonl");
   const auto model = session.model(progress);
   const std::vector<ArmToRun> arms = arms_to_run(names, session, model, prompts, progress);
-  const auto facts =
-      run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}}, log, progress);
+  run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}}, log, progress);
   progress.finish_line();
 
   EvalReport report;
   report.model = session.model_facts();
   report.prompts = session.prompt_facts(prompts);
-  report.run = run_facts(facts, args.run.command);
+  report.run = run_facts(log.facts(), args.run.command);
   report.logits = log.logits();
   for (const ArmToRun& arm : arms) {
     report.capacities.push_back(capacity_of(arm.spec, *model, model->spec().max_positions));

@@ -31,7 +31,7 @@ int run_scan(const ScanArgs& args) {
   ScanReport report;
   report.model = session.model_facts();
   report.prompts = session.prompt_facts(prompts);
-  report.run = run_facts(result.facts, args.run.command);
+  report.run = run_facts(log.facts(), args.run.command);
   report.ranges = result.ranges;
   report.arms = result.arms;
   report.logits = log.logits();

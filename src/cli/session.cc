@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "checkpoint/load_tokenizer.h"
@@ -156,16 +157,16 @@ PromptFacts Session::prompt_facts(const std::vector<Prompt>& prompts) const {
   return facts;
 }
 
-RunFacts run_facts(const std::vector<ArmFacts>& facts, const std::string& command) {
+RunFacts run_facts(const std::vector<FactsRecord>& facts, const std::string& command) {
   RunFacts out;
   std::set<std::string> kernels;
-  for (const ArmFacts& arm : facts) {
-    kernels.insert(arm.kernels.attend.begin(), arm.kernels.attend.end());
-    kernels.insert(arm.kernels.store_kv.begin(), arm.kernels.store_kv.end());
-    kernels.insert(arm.kernels.matmul.begin(), arm.kernels.matmul.end());
+  std::map<std::string, int64_t> bytes;  // of an arm's largest cache
+  for (const FactsRecord& arm : facts) {
+    kernels.insert(arm.kernels.begin(), arm.kernels.end());
     out.scale_sources[arm.arm] = arm.scale_source;
-    out.cache_bytes += arm.allocated_bytes;
+    bytes[arm.arm] = std::max(bytes[arm.arm], arm.allocated_bytes);
   }
+  for (const auto& [arm, most] : bytes) out.cache_bytes += most;
   out.kernels.assign(kernels.begin(), kernels.end());
   out.peak_memory_bytes = peak_memory_bytes();
   out.seconds = seconds_since_start();

@@ -12,6 +12,7 @@
 #include "cli/console.h"
 #include "engine/engine.h"
 #include "evaluate/example.h"
+#include "evaluate/record.h"
 #include "model/model.h"
 #include "report/facts.h"
 #include "text/chat_template.h"
@@ -58,7 +59,7 @@ class Session {
   std::shared_ptr<const Model> model_;
 };
 
-/// What ran, from the engine's facts, for a report.
-RunFacts run_facts(const std::vector<ArmFacts>& facts, const std::string& command);
+/// What ran, in this process and in earlier ones of the same run, for a report.
+RunFacts run_facts(const std::vector<FactsRecord>& facts, const std::string& command);
 
 }  // namespace kv::cli

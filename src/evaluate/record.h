@@ -95,4 +95,14 @@ struct SupportRecord {
   std::string reason;
 };
 
+/// What an arm really was while it ran, from the dispatcher and the allocator: a run that is taken
+/// up again still knows it.
+struct FactsRecord {
+  std::string record_id;  // by content: what did not change is recorded once
+  std::string arm;
+  std::vector<std::string> kernels;  // ascending
+  std::string scale_source;
+  int64_t allocated_bytes = 0, planned_bytes = 0;  // of the cache
+};
+
 }  // namespace kv

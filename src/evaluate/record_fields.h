@@ -119,6 +119,17 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("reason", r.reason);
 }
 
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, FactsRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("arm", r.arm);
+  visit("kernels", r.kernels);
+  visit("scale_source", r.scale_source);
+  visit("allocated_bytes", r.allocated_bytes);
+  visit("planned_bytes", r.planned_bytes);
+}
+
 constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
@@ -126,5 +137,6 @@ constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }
 constexpr std::string_view kind_of(const CapacityRecord&) { return "capacity"; }
 constexpr std::string_view kind_of(const SupportRecord&) { return "support"; }
+constexpr std::string_view kind_of(const FactsRecord&) { return "facts"; }
 
 }  // namespace kv

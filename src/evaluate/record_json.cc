@@ -171,6 +171,7 @@ std::string record_to_json(const ArmRecord& record) { return write(record); }
 std::string record_to_json(const CalibrationRecord& record) { return write(record); }
 std::string record_to_json(const CapacityRecord& record) { return write(record); }
 std::string record_to_json(const SupportRecord& record) { return write(record); }
+std::string record_to_json(const FactsRecord& record) { return write(record); }
 
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
   const Json object = parse_object(json, where);
@@ -188,6 +189,7 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(CalibrationRecord())) return read_into(object, where, out.calibrations);
   if (is(CapacityRecord())) return read_into(object, where, out.capacities);
   if (is(SupportRecord())) return read_into(object, where, out.supports);
+  if (is(FactsRecord())) return read_into(object, where, out.facts);
   throw FormatError(fmt::format(
       "{}: \"kind\": expected example, logit, range, arm, calibration, capacity or support, found "
       "\"{}\"",

@@ -16,6 +16,7 @@ std::string record_to_json(const ArmRecord& record);
 std::string record_to_json(const CalibrationRecord& record);
 std::string record_to_json(const CapacityRecord& record);
 std::string record_to_json(const SupportRecord& record);
+std::string record_to_json(const FactsRecord& record);
 
 /// Reads one such object, adds it to the records of its kind and returns its id. `where` ("file:
 /// line 12") begins every message. Throws FormatError.

@@ -161,6 +161,7 @@ void RecordLog::append(const CalibrationRecord& record) {
 }
 void RecordLog::append(const CapacityRecord& record) { append_to(records_.capacities, record); }
 void RecordLog::append(const SupportRecord& record) { append_to(records_.supports, record); }
+void RecordLog::append(const FactsRecord& record) { append_to(records_.facts, record); }
 
 void RecordLog::append(std::span<const ExampleRecord> records) {
   if (records.empty()) return;

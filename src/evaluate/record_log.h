@@ -24,6 +24,7 @@ struct Records {
   std::vector<CalibrationRecord> calibrations;
   std::vector<CapacityRecord> capacities;
   std::vector<SupportRecord> supports;
+  std::vector<FactsRecord> facts;
 };
 
 /// The records of a finished or interrupted run; the file is not touched. A last line without its
@@ -56,6 +57,7 @@ class RecordLog {
   void append(const CalibrationRecord& record);
   void append(const CapacityRecord& record);
   void append(const SupportRecord& record);
+  void append(const FactsRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
   void append(std::span<const ExampleRecord> records);
 
@@ -73,6 +75,7 @@ class RecordLog {
   const std::vector<CalibrationRecord>& calibrations() const { return records_.calibrations; }
   const std::vector<CapacityRecord>& capacities() const { return records_.capacities; }
   const std::vector<SupportRecord>& supports() const { return records_.supports; }
+  const std::vector<FactsRecord>& facts() const { return records_.facts; }
   const std::filesystem::path& path() const { return path_; }
 
   /// Bytes of a torn last line that the constructor cut off.

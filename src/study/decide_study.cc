@@ -96,12 +96,6 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
 
 DecideStudy::~DecideStudy() = default;
 
-std::vector<ArmFacts> DecideStudy::facts() const {
-  std::vector<ArmFacts> out = runner_.facts();
-  out.insert(out.end(), pass_facts_.begin(), pass_facts_.end());
-  return out;
-}
-
 Verdict DecideStudy::run() {
   choose_tasks();
   while (true) {
@@ -115,6 +109,7 @@ Verdict DecideStudy::run() {
       throw Error(fmt::format("decide: {}: nothing new to measure for {} on block {}", ask.state,
                               fmt::join(ask.arms, ", "), ask.block));
     }
+    record_facts(runner_.facts(), log_);
   }
 }
 
@@ -527,9 +522,7 @@ void DecideStudy::record_kld(const Ask& ask) {
     for (size_t i = begin; i < std::min(begin + kArmsPerPass, ask.arms.size()); ++i) {
       arms.push_back(runner_arm(ask.arms[i]).arm);
     }
-    const std::vector<ArmFacts> facts =
-        run_logit_pass(model_, material, arms, pass, log_, progress_);
-    pass_facts_.insert(pass_facts_.end(), facts.begin(), facts.end());
+    run_logit_pass(model_, material, arms, pass, log_, progress_);
   }
   for (const std::string& arm : ask.arms) {
     const ArmRecord record = summarize_arm(log_, "E2", ArmSpec::parse(arm).text());

@@ -46,9 +46,6 @@ class DecideStudy {
 
   Verdict run();
 
-  /// What the arms really were in this process.
-  std::vector<ArmFacts> facts() const;
-
   /// What the reader of the verdict should know of how it was run: tasks that the pilot left out.
   const std::vector<std::string>& notices() const { return notices_; }
 
@@ -96,7 +93,6 @@ class DecideStudy {
   std::map<std::string, std::vector<Document>> documents_;  // by block
   std::optional<Calibration> calibration_;
   std::vector<std::string> notices_;
-  std::vector<ArmFacts> pass_facts_;
 };
 
 }  // namespace kv

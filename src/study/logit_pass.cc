@@ -1,12 +1,15 @@
 #include "study/logit_pass.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "evaluate/logit_metrics.h"
+#include "text/sha256.h"
 
 namespace kv {
 namespace {
@@ -64,8 +67,7 @@ class PromptRecords {
   std::map<std::pair<std::string, size_t>, LogitRecord> records_;
 };
 
-/// The bucket of a prompt's last scored position: its record is written last, so it says that all
-/// are there.
+/// Whether every bucket that the prompt's positions reach has its record under every arm.
 bool is_done(const RecordLog& log, const Prompt& prompt, const std::vector<std::string>& arms,
              const LogitPassOptions& options) {
   const PositionBuckets buckets(options.bucket_edges);
@@ -82,11 +84,29 @@ bool is_done(const RecordLog& log, const Prompt& prompt, const std::vector<std::
 
 }  // namespace
 
-std::vector<ArmFacts> run_logit_pass(const std::shared_ptr<const Model>& model,
-                                     std::span<const Prompt> prompts,
-                                     std::span<const ArmToRun> arms,
-                                     const LogitPassOptions& options, RecordLog& log,
-                                     Progress& progress) {
+void record_facts(std::span<const ArmFacts> facts, RecordLog& log) {
+  for (const ArmFacts& arm : facts) {
+    FactsRecord record;
+    record.arm = arm.arm;
+    std::set<std::string> kernels = arm.kernels.attend;
+    kernels.insert(arm.kernels.store_kv.begin(), arm.kernels.store_kv.end());
+    kernels.insert(arm.kernels.matmul.begin(), arm.kernels.matmul.end());
+    if (kernels.empty()) continue;  // did not run
+    record.kernels.assign(kernels.begin(), kernels.end());
+    record.scale_source = arm.scale_source;
+    record.allocated_bytes = arm.allocated_bytes;
+    record.planned_bytes = arm.planned_bytes;
+    const std::string content =
+        fmt::format("{} {} {} {}", fmt::join(kernels, " "), arm.scale_source, arm.allocated_bytes,
+                    arm.planned_bytes);
+    record.record_id = fmt::format("facts/{}/{}", arm.arm, sha256_hex(content).substr(0, 8));
+    if (!log.has(record.record_id)) log.append(record);
+  }
+}
+
+void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+                    std::span<const ArmToRun> arms, const LogitPassOptions& options, RecordLog& log,
+                    Progress& progress) {
   std::vector<std::string> names = {"bf16"};
   for (const ArmToRun& arm : arms) names.push_back(arm.spec.text());
   std::vector<const Prompt*> left;
@@ -97,7 +117,7 @@ std::vector<ArmFacts> run_logit_pass(const std::shared_ptr<const Model>& model,
     longest = std::max(longest, std::ssize(prompt.tokens));
     total += std::ssize(prompt.tokens) * std::ssize(names);
   }
-  if (left.empty()) return {};
+  if (left.empty()) return;
   Engine engine(model, options.plan);
   engine.add_arm(ArmSpec{}, std::nullopt, longest);
   for (const ArmToRun& arm : arms) engine.add_arm(arm.spec, arm.scales, longest);
@@ -118,7 +138,7 @@ std::vector<ArmFacts> run_logit_pass(const std::shared_ptr<const Model>& model,
   }
   std::vector<ArmFacts> facts;
   for (int arm = 0; arm < engine.num_arms(); ++arm) facts.push_back(engine.facts(arm));
-  return facts;
+  record_facts(facts, log);
 }
 
 ArmRecord summarize_arm(const RecordLog& log, const std::string& block, const std::string& arm) {

@@ -30,13 +30,13 @@ struct LogitPassOptions {
 /// Feeds every prompt through the control and all arms in lockstep and compares their logits at
 /// every position that has a next token. Appends one LogitRecord per prompt, arm and bucket
 /// ("BLOCK/logits/ARM/PROMPT/BUCKET"), the control's own included (KLD 0); prompts whose records
-/// are there already are skipped. Returns what each arm really was, the control first; empty facts
-/// when nothing was left to run.
-std::vector<ArmFacts> run_logit_pass(const std::shared_ptr<const Model>& model,
-                                     std::span<const Prompt> prompts,
-                                     std::span<const ArmToRun> arms,
-                                     const LogitPassOptions& options, RecordLog& log,
-                                     Progress& progress);
+/// are there already are skipped. Records what each arm really was.
+void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
+                    std::span<const ArmToRun> arms, const LogitPassOptions& options, RecordLog& log,
+                    Progress& progress);
+
+/// Appends what arms really were, as far as they ran and the log does not have it yet.
+void record_facts(std::span<const ArmFacts> facts, RecordLog& log);
 
 /// One arm's records summed over all prompts and positions.
 ArmRecord summarize_arm(const RecordLog& log, const std::string& block, const std::string& arm);

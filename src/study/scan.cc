@@ -136,7 +136,7 @@ ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const P
   }
   // Positions are one bucket here: a scan has no length curve.
   LogitPassOptions pass{"scan", {model->spec().max_positions}, options.plan};
-  out.facts = run_logit_pass(model, prompts, arms, pass, log, progress);
+  run_logit_pass(model, prompts, arms, pass, log, progress);
   out.arms.push_back(summarize_arm(log, "scan", "bf16"));
   for (const ArmToRun& arm : arms) out.arms.push_back(summarize_arm(log, "scan", arm.spec.text()));
   return out;

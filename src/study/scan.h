@@ -26,7 +26,6 @@ struct ScanResult {
   std::vector<ArmRecord> arms;                          // bf16 first
   std::map<std::string, std::vector<int>> bf16_layers;  // layout -> its shortlist, worst first
   Calibration calibration;                              // from these very prompts
-  std::vector<ArmFacts> facts;  // of the arms that ran now; empty when all was there already
 };
 
 /// The one-minute answer: an amax pass over the prompts, a measuring pass of the control with every

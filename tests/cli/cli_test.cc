@@ -134,6 +134,11 @@ TEST_F(Cli, ScanWritesItsFilesResumesAndRefusesAnotherRunsFolder) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(read("run/records.jsonl"), records);
   EXPECT_EQ(Json::parse(again.out).at("arms"), json.at("arms"));
+  // What ran is known after a second start, in which nothing was left to run.
+  const Json ran = json.at("run"), still = Json::parse(again.out).at("run");
+  EXPECT_FALSE(ran.at("kernels").empty());
+  for (const char* key : {"kernels", "scale_sources", "cache_bytes"})
+    EXPECT_EQ(still.at(key), ran.at(key)) << key;
   const Result other = run("scan tiny --prompts p.jsonl --out run --stride 8");
   EXPECT_EQ(other.code, 1);
   EXPECT_TRUE(has(other.err, "configuration")) << other.err;

@@ -102,6 +102,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<CalibrationRecord>(), num_fields<CalibrationRecord>());
   EXPECT_EQ(num_visited<CapacityRecord>(), num_fields<CapacityRecord>());
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
+  EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
 }
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
@@ -112,6 +113,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto calibration = filled<CalibrationRecord>(500);
   const auto capacity = filled<CapacityRecord>(600);
   const auto support = filled<SupportRecord>(700);
+  const auto facts = filled<FactsRecord>(800);
   {
     RecordLog log(path_);
     log.append(example);
@@ -121,6 +123,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(calibration);
     log.append(capacity);
     log.append(support);
+    log.append(facts);
   }
   const RecordLog log(path_);
   EXPECT_EQ(log.bytes_cut(), 0);
@@ -136,6 +139,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(calibration, records->calibrations.at(0));
     expect_equal(capacity, records->capacities.at(0));
     expect_equal(support, records->supports.at(0));
+    expect_equal(facts, records->facts.at(0));
   }
 }
 
