@@ -89,11 +89,4 @@ int run(const Options& o) {
 }  // namespace
 }  // namespace kv::bench
 
-int main(int argc, char** argv) {
-  try {
-    return kv::bench::run(kv::bench::Options(argc, argv));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return kv::kExitUsage;
-  }
-}
+int main(int argc, char** argv) { return kv::bench::run_program(kv::bench::run, argc, argv); }

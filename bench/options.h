@@ -1,5 +1,9 @@
 #pragma once
 
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
@@ -52,6 +56,16 @@ inline Format format_named(const std::string& text) {
       "--formats: expected bf16, e4m3_per_tensor, e4m3_per_head or "
       "e4m3_per_token_head, found '" +
       text + "'");
+}
+
+/// The exit code of a bench program: `run`'s, or kExitUsage after its error is printed.
+inline int run_program(int (*run)(const Options&), int argc, char** argv) {
+  try {
+    return run(Options(argc, argv));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return kExitUsage;
+  }
 }
 
 }  // namespace kv::bench
