@@ -110,6 +110,14 @@ void expect_layers(const ExportRecord& record, const KvGeometry& model, const st
   }
 }
 
+void expect_bf16_layers(const std::vector<int64_t>& layers, const KvGeometry& model) {
+  for (const int64_t layer : layers) {
+    if (layer >= 0 && layer < model.num_layers) continue;
+    throw ValueError(fmt::format("export: --bf16-layers: expected layers 0 to {}, found {}",
+                                 model.num_layers - 1, layer));
+  }
+}
+
 std::string card_of(const ExportRecord& record, const std::string& launch) {
   return fmt::format(
       "## FP8 KV cache\n\n"
@@ -185,6 +193,7 @@ int run_export(const ExportArgs& args) {
   }
   const ScaleSet model = read_scales(path);
   expect_runs(args, row, model.geometry);
+  expect_bf16_layers(args.bf16_layers, model.geometry);
   expect_needed(args, row);
   const ExportForm form = form_of(args, row, model);
   const std::string hash = expect_model(args);

@@ -139,6 +139,17 @@ TEST_F(ScaleCli, SelectedLayersInBf16BecomeAFlagOfVllmAndARefusalElsewhere) {
   EXPECT_FALSE(fs::exists(folder_ / "t"));
 }
 
+TEST_F(ScaleCli, ExportRefusesLayersThatTheModelLacksAndWritesNothing) {
+  for (const std::string layer : {"-1", "3", "4294967296"}) {
+    const Result r = run(
+        "export plain --scales scaled --out made --layout fp8_tensor --for vllm --bf16-layers " +
+        layer);
+    EXPECT_EQ(r.code, 1) << r.out;
+    EXPECT_TRUE(has(r.err, "expected layers 0 to 2, found " + layer)) << r.err;
+    EXPECT_FALSE(fs::exists(folder_ / "made")) << layer;
+  }
+}
+
 TEST_F(ScaleCli, ExportRefusesWhatTheTargetCannotRunAndNamesOneThatCan) {
   const Result heads = run("export plain --scales scaled --layout fp8_head --for sglang --out x");
   EXPECT_EQ(heads.code, 1);
