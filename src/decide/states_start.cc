@@ -47,8 +47,8 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-ControlRow control_row(const DecideOptions& options, const PairedBucket& pair) {
-  ControlRow row;
+ControlBucket control_bucket(const DecideOptions& options, const PairedBucket& pair) {
+  ControlBucket row;
   row.id = fmt::format("AA/{}/{}", kControlArm, pair.bucket);
   row.bucket = pair.bucket;
   row.n = pair.n();
@@ -189,7 +189,7 @@ std::optional<Step> Machine::judge_repeat(const std::vector<PairedBucket>& pairs
 std::optional<Step> Machine::drop_insensitive(const std::vector<PairedBucket>& pairs) {
   std::vector<std::string> kept;
   for (const PairedBucket& pair : pairs) {
-    const ControlRow row = control_row(options_, pair);
+    const ControlBucket row = control_bucket(options_, pair);
     verdict_.control.push_back(row);
     if (row.is_kept) {
       kept.push_back(row.bucket);

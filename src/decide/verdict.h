@@ -88,7 +88,7 @@ struct TraceEntry {
 };
 
 /// The control on block AA, where it is run twice: is the bucket fit to show a loss?
-struct ControlRow {
+struct ControlBucket {
   std::string id;  // "AA/bf16/512"
   std::string bucket;
   int64_t n = 0, documents = 0, flips = 0;
@@ -125,7 +125,7 @@ struct Verdict {
   double capacity_gain = 0;
   double aa_flips = 0, aa_p = 1;
   std::optional<double> aa_kld;  // nats; when the logits of the repeat were recorded
-  std::vector<ControlRow> control;
+  std::vector<ControlBucket> control;
   std::string sentence;  // the verdict in one sentence
   std::vector<Reason> reasons;
   std::vector<std::string> notices;

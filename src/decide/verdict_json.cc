@@ -113,7 +113,7 @@ Json table(const ArmTable& one) {
           {"buckets", rows}};
 }
 
-Json control(const ControlRow& row) {
+Json control(const ControlBucket& row) {
   return {
       {"record", row.id},           {"bucket", row.bucket},         {"n", row.n},
       {"documents", row.documents}, {"flips", row.flips},           {"mean_ctrl", number(row.mean)},

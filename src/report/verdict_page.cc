@@ -116,7 +116,7 @@ std::set<std::string> shown_records(const VerdictReport& report) {
   for (const ArmTable& table : report.verdict.tables) {
     for (const ComparisonRow& row : rows_of(table, report.verdict.options)) shown.insert(row.id);
   }
-  for (const ControlRow& row : report.verdict.control) shown.insert(row.id);
+  for (const ControlBucket& row : report.verdict.control) shown.insert(row.id);
   for (const RangeRecord& record : report.records.ranges) shown.insert(record.record_id);
   if (has_control(report.records.arms)) {
     for (const ArmRecord& record : report.records.arms) shown.insert(record.record_id);

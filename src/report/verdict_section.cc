@@ -152,7 +152,7 @@ void add_control_section(Markup& html, const Verdict& verdict) {
                      verdict.aa_kld ? fmt::format(", KLD {} nats", significant(*verdict.aa_kld, 2))
                                     : ""));
   std::vector<HtmlRow> rows;
-  for (const ControlRow& row : verdict.control) {
+  for (const ControlBucket& row : verdict.control) {
     rows.push_back({{{row.bucket, false},
                      {grouped(row.n)},
                      {grouped(row.documents)},
