@@ -20,6 +20,13 @@ target_compile_options(kv_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -
                        -Werror -ffp-contract=off)
 target_include_directories(kv_warnings INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
 
+# With CMAKE_UNITY_BUILD (presets release, asan, cuda) several sources of a room are compiled as one, which halves a clean
+# build: headers are most of a file's cost. Sources that Highway compiles once per SIMD target stay alone.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+function(kv_simd_sources)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 if(KVSCALE_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=address,undefined)

@@ -17,14 +17,15 @@
 #include "kvscale/error.h"
 
 namespace kv {
-namespace {
 
-namespace fs = std::filesystem;
-
-struct Entry {
+struct TensorEntry {
   StoredTensor tensor;
   mutable std::atomic<bool> was_read = false;
 };
+
+namespace {
+
+namespace fs = std::filesystem;
 
 fs::path folder_of(const fs::path& path) {
   if (fs::is_directory(path)) return path;
@@ -44,9 +45,9 @@ ModelFiles read_files(const fs::path& path) {
 }
 
 // "Q4_1 (210), F32 (61), Q8_0 (1)", the most frequent first.
-std::string encodings_text(const std::deque<Entry>& entries) {
+std::string encodings_text(const std::deque<TensorEntry>& entries) {
   std::map<std::string_view, int> counts;
-  for (const Entry& entry : entries) ++counts[entry.tensor.encoding->name];
+  for (const TensorEntry& entry : entries) ++counts[entry.tensor.encoding->name];
   std::vector<std::pair<int, std::string_view>> order;
   for (const auto& [name, count] : counts) order.emplace_back(-count, name);
   std::sort(order.begin(), order.end());
@@ -101,15 +102,15 @@ struct Checkpoint::State {
   fs::path path;
   ModelFiles files;
   std::vector<RequiredTensor> required;
-  std::deque<Entry> entries;  // one per required tensor; a deque, for atomics do not move
-  std::map<std::string, const Entry*, std::less<>> by_name;  // Hugging Face's names
-  std::vector<std::string> others;                           // tensors that are none of them
+  std::deque<TensorEntry> entries;  // one per required tensor; a deque, for atomics do not move
+  std::map<std::string, const TensorEntry*, std::less<>> by_name;  // Hugging Face's names
+  std::vector<std::string> others;                                 // tensors that are none of them
   mutable std::once_flag hash_once;
   mutable std::string hash;
 
   void index_tensors();
   void add_notes();
-  const Entry& entry(std::string_view name) const;
+  const TensorEntry& entry(std::string_view name) const;
   const StoredTensor& rows_of(std::string_view name, int64_t first_row, int64_t num_rows) const;
 };
 
@@ -119,7 +120,7 @@ void Checkpoint::State::index_tensors() {
   std::map<std::string, StoredTensor, std::less<>> rest = files.tensors;
   for (const RequiredTensor& needed : required) {
     const auto found = rest.find(file_tensor_name(files, needed));
-    Entry& entry = entries.emplace_back();
+    TensorEntry& entry = entries.emplace_back();
     entry.tensor = std::move(found->second);
     rest.erase(found);
     if (is_interleaved && needed.is_rotated) {
@@ -131,7 +132,7 @@ void Checkpoint::State::index_tensors() {
 }
 
 void Checkpoint::State::add_notes() {
-  const bool all_bf16 = std::all_of(entries.begin(), entries.end(), [](const Entry& entry) {
+  const bool all_bf16 = std::all_of(entries.begin(), entries.end(), [](const TensorEntry& entry) {
     return entry.tensor.encoding->is_bf16();
   });
   if (!all_bf16) {
@@ -146,7 +147,7 @@ void Checkpoint::State::add_notes() {
   }
 }
 
-const Entry& Checkpoint::State::entry(std::string_view name) const {
+const TensorEntry& Checkpoint::State::entry(std::string_view name) const {
   const auto found = by_name.find(name);
   if (found != by_name.end()) return *found->second;
   throw ValueError(fmt::format("{}: the model has no tensor {:?}", files.label, name));
@@ -154,7 +155,7 @@ const Entry& Checkpoint::State::entry(std::string_view name) const {
 
 const StoredTensor& Checkpoint::State::rows_of(std::string_view name, int64_t first_row,
                                                int64_t num_rows) const {
-  const Entry& found = entry(name);
+  const TensorEntry& found = entry(name);
   const int64_t rows = found.tensor.num_rows();
   if (first_row < 0 || num_rows < 0 || first_row > rows || num_rows > rows - first_row) {
     throw ValueError(
@@ -211,7 +212,7 @@ void Checkpoint::drop(std::string_view name) const {
 
 std::vector<std::string> Checkpoint::unread() const {
   std::vector<std::string> names = state_->others;
-  for (const Entry& entry : state_->entries) {
+  for (const TensorEntry& entry : state_->entries) {
     if (!entry.was_read.load(std::memory_order_relaxed)) names.push_back(entry.tensor.name);
   }
   std::sort(names.begin(), names.end());
@@ -227,7 +228,7 @@ std::vector<std::pair<std::string, size_t>> Checkpoint::unread_by_prefix() const
 std::string Checkpoint::content_sha256() const {
   std::call_once(state_->hash_once, [this] {
     std::vector<const StoredTensor*> tensors;
-    for (const Entry& entry : state_->entries) tensors.push_back(&entry.tensor);
+    for (const TensorEntry& entry : state_->entries) tensors.push_back(&entry.tensor);
     state_->hash = kv::content_sha256(spec(), state_->required, tensors);
   });
   return state_->hash;

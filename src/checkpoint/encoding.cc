@@ -24,12 +24,12 @@ constexpr Encoding unreadable(std::string_view name, int block_values, int block
   return {name, block_values, block_bytes, nullptr};
 }
 
-struct GgufType {
+struct NumberedEncoding {
   uint32_t number;
   Encoding encoding;
 };
 
-constexpr std::array<GgufType, 33> kGgufTypes{{
+constexpr std::array<NumberedEncoding, 33> kGgufTypes{{
     {0, kF32},
     {1, kF16},
     {2, kQ4_0},
@@ -94,7 +94,7 @@ constexpr std::array<Encoding, 22> kSafetensorsTypes{{
 }  // namespace
 
 const Encoding* gguf_encoding(uint32_t type) {
-  for (const GgufType& known : kGgufTypes) {
+  for (const NumberedEncoding& known : kGgufTypes) {
     if (known.number == type) return &known.encoding;
   }
   return nullptr;
@@ -109,7 +109,7 @@ const Encoding* safetensors_encoding(std::string_view dtype) {
 
 std::string readable_encodings() {
   std::string list;
-  for (const GgufType& known : kGgufTypes) {
+  for (const NumberedEncoding& known : kGgufTypes) {
     if (known.encoding.decode == nullptr) continue;
     if (!list.empty()) list += ", ";
     list += known.encoding.name;

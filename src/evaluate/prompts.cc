@@ -61,9 +61,9 @@ std::string shortened(const Json& value) {
 }
 
 /// One line of the file: what its messages begin with.
-class Line {
+class PromptLine {
  public:
-  Line(const std::string& file, size_t number)
+  PromptLine(const std::string& file, size_t number)
       : where_(fmt::format("{}: line {}", file, number)), number_(number) {}
 
   [[noreturn]] void fail(std::string_view what) const {
@@ -101,7 +101,7 @@ class Line {
 };
 
 /// The line's object. Doubled keys are refused: one of the two values would be lost.
-Json parse_object(std::string_view text, const Line& line) {
+Json parse_object(std::string_view text, const PromptLine& line) {
   std::set<std::string> keys;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
     if (depth > kDeepest) line.fail(fmt::format("nested deeper than {}", kDeepest));
@@ -122,7 +122,7 @@ Json parse_object(std::string_view text, const Line& line) {
   return object;
 }
 
-std::string id_of(const Json& object, const Line& line) {
+std::string id_of(const Json& object, const PromptLine& line) {
   const auto found = object.find("id");
   if (found == object.end()) return fmt::format("line-{}", line.number());
   if (found->is_number_integer()) return found->dump();
@@ -143,7 +143,7 @@ std::vector<int32_t> encode_raw(std::string_view text, const Tokenizer& tokenize
 }
 
 std::vector<int32_t> encode_messages(const Json& value, const PromptEncoder& encoder,
-                                     bool has_answer, const Line& line) {
+                                     bool has_answer, const PromptLine& line) {
   if (encoder.chat_template == nullptr) {
     line.fail("\"messages\": this model has no chat template; use \"prompt\" or \"ids\"");
   }
@@ -166,7 +166,7 @@ std::vector<int32_t> encode_messages(const Json& value, const PromptEncoder& enc
   });
 }
 
-std::vector<int32_t> ids_of(const Json& value, const Tokenizer& tokenizer, const Line& line) {
+std::vector<int32_t> ids_of(const Json& value, const Tokenizer& tokenizer, const PromptLine& line) {
   if (!value.is_array()) line.refuse("ids", "a list of token ids", value);
   std::vector<int32_t> out;
   for (const Json& item : value) {
@@ -181,7 +181,8 @@ std::vector<int32_t> ids_of(const Json& value, const Tokenizer& tokenizer, const
   return out;
 }
 
-std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder, const Line& line) {
+std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
+                               const PromptLine& line) {
   constexpr std::array<const char*, 3> kSources = {"prompt", "messages", "ids"};
   std::string_view source;
   for (const char* key : kSources) {
@@ -204,7 +205,7 @@ std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
   return tokens;
 }
 
-Check check_of(const Json& object, bool has_answer, const Line& line) {
+Check check_of(const Json& object, bool has_answer, const PromptLine& line) {
   constexpr std::array<std::string_view, 5> kUsable = {"exact", "contains", "regex", "number",
                                                        "json_equal"};
   const auto found = object.find("check");
@@ -219,7 +220,8 @@ Check check_of(const Json& object, bool has_answer, const Line& line) {
   return *check_from_name(text);
 }
 
-std::string answer_of(const Json& value, Check check, std::string_view field, const Line& line) {
+std::string answer_of(const Json& value, Check check, std::string_view field,
+                      const PromptLine& line) {
   std::string answer;
   if (value.is_string()) {
     answer = value;
@@ -232,7 +234,7 @@ std::string answer_of(const Json& value, Check check, std::string_view field, co
   return answer;
 }
 
-void set_answers(const Json& object, Prompt& prompt, const Line& line) {
+void set_answers(const Json& object, Prompt& prompt, const PromptLine& line) {
   const auto one = object.find("answer"), several = object.find("answers");
   const bool has_one = one != object.end(), has_several = several != object.end();
   if (has_one && has_several) line.fail("\"answer\" and \"answers\": expected one of them");
@@ -274,7 +276,7 @@ std::vector<Prompt> parse_prompts(std::string_view json_lines, const std::string
     const std::string_view text = json_lines.substr(0, end);
     json_lines.remove_prefix(std::min(end + 1, json_lines.size()));
     if (is_blank(text)) continue;
-    const Line line(file_name, number);
+    const PromptLine line(file_name, number);
     const Json object = parse_object(text, line);
     Prompt prompt;
     prompt.id = id_of(object, line);

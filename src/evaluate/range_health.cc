@@ -6,18 +6,13 @@
 #include <array>
 #include <cmath>
 
+#include "evaluate/index.h"
 #include "evaluate/range_queries.h"
 #include "evaluate/range_values.h"
 #include "kvscale/error.h"
 #include "numeric/bulk.h"
 
 namespace kv {
-namespace {
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
-
-}  // namespace
-
 /// Sums over all sequences of one layer.
 struct RangeMeter::Layer {
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0;

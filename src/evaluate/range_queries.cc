@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "evaluate/index.h"
 #include "evaluate/range_rows.h"
 #include "evaluate/range_values.h"
 #include "numeric/bulk.h"
@@ -15,8 +16,6 @@ using range_rows::padded;
 
 /// Queries of one head that are worked on at a time: their scores stay in the L2 cache.
 constexpr int64_t kRowsPerTask = 8;
-
-size_t index(int64_t i) { return static_cast<size_t>(i); }
 
 /// rows [tokens, dim] -> [dim, tokens] in panels.
 std::vector<float> key_panels(const std::vector<float>& rows, int64_t dim) {

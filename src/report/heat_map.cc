@@ -10,11 +10,12 @@
 #include "decide/thresholds.h"
 #include "report/numbers.h"
 #include "report/plain_text.h"
+#include "report/svg.h"
 
 namespace kv {
 namespace {
 
-constexpr double kWidth = 340, kLeft = 34, kTop = 30, kNumberHeight = 17, kPlainHeight = 9;
+constexpr double kLeft = 34, kMapTop = 30, kNumberHeight = 17, kPlainHeight = 9;
 
 // Upper ends of the colours h0, h1, ...: two steps below each limit of decide, one above.
 constexpr std::array<double, 6> kSteps = {
@@ -26,8 +27,6 @@ size_t step_of(double noise) {
       kSteps.begin());
 }
 
-std::string number(double value) { return fixed(value, 1); }
-
 /// "!" for doubtful, "x" for broken.
 std::string mark_of(double noise) {
   const LayerFlag flag = flag_layer(noise);
@@ -37,11 +36,11 @@ std::string mark_of(double noise) {
 struct Geometry {
   double cell_width = 0, cell_height = 0;
   explicit Geometry(const HeatMap& map)
-      : cell_width((kWidth - kLeft - 2) /
+      : cell_width((kSvgWidth - kLeft - 2) /
                    static_cast<double>(std::max<size_t>(1, map.columns.size()))),
         cell_height(map.has_numbers ? kNumberHeight : kPlainHeight) {}
   double x(size_t column) const { return kLeft + cell_width * static_cast<double>(column); }
-  double y(size_t row) const { return kTop + cell_height * static_cast<double>(row); }
+  double y(size_t row) const { return kMapTop + cell_height * static_cast<double>(row); }
 };
 
 /// Column titles, in two lines where they need them; numbers only every few columns.
@@ -51,9 +50,11 @@ void draw_columns(Markup& html, const HeatMap& map, const Geometry& at) {
     const int fit = std::max(6, static_cast<int>(at.cell_width / 5));
     const std::vector<std::string> lines = wrap(printable(map.columns[c]), fit);
     for (size_t i = 0; i < lines.size(); ++i) {
-      const double y = kTop - 5 - 11 * static_cast<double>(lines.size() - 1 - i);
+      const double y = kMapTop - 5 - 11 * static_cast<double>(lines.size() - 1 - i);
       html.leaf("text", lines[i],
-                {{"class", "head"}, {"x", number(at.x(c) + at.cell_width / 2)}, {"y", number(y)}});
+                {{"class", "head"},
+                 {"x", svg_number(at.x(c) + at.cell_width / 2)},
+                 {"y", svg_number(y)}});
     }
   }
 }
@@ -63,18 +64,18 @@ void draw_cell(Markup& html, const HeatMap& map, const Geometry& at, size_t r, s
   if (std::isnan(noise)) return;
   const size_t step = step_of(noise);
   html.open("rect", {{"class", fmt::format("h{}{}", step, mark_of(noise).empty() ? "" : " marked")},
-                     {"x", number(at.x(c))},
-                     {"y", number(at.y(r))},
-                     {"width", number(at.cell_width - (map.has_numbers ? 2 : 0.5))},
-                     {"height", number(at.cell_height - (map.has_numbers ? 2 : 0.5))}});
+                     {"x", svg_number(at.x(c))},
+                     {"y", svg_number(at.y(r))},
+                     {"width", svg_number(at.cell_width - (map.has_numbers ? 2 : 0.5))},
+                     {"height", svg_number(at.cell_height - (map.has_numbers ? 2 : 0.5))}});
   html.leaf("title", fmt::format("{} {}, {}: {} nats", map.row_axis, map.rows[r], map.columns[c],
                                  fixed(noise, 3)));
   html.close();
   if (!map.has_numbers) return;
   html.leaf("text", mark_of(noise) + fixed(noise, 2),
             {{"class", fmt::format("cell t{}", step)},
-             {"x", number(at.x(c) + at.cell_width / 2 - 1)},
-             {"y", number(at.y(r) + 11.5)}});
+             {"x", svg_number(at.x(c) + at.cell_width / 2 - 1)},
+             {"y", svg_number(at.y(r) + 11.5)}});
 }
 
 }  // namespace
@@ -85,17 +86,18 @@ void draw(Markup& html, const HeatMap& map) {
   html.open("svg", {{"id", map.id},
                     {"class", "chart heat"},
                     {"role", "img"},
-                    {"viewBox", fmt::format("0 0 {} {}", kWidth, height)},
+                    {"viewBox", fmt::format("0 0 {} {}", kSvgWidth, height)},
                     {"aria-labelledby", fmt::format("{0}-title {0}-desc", map.id)}});
   html.leaf("title", map.title, {{"id", map.id + "-title"}});
   html.leaf("desc", map.description, {{"id", map.id + "-desc"}});
-  html.leaf("text", map.row_axis, {{"class", "head start"}, {"x", "0"}, {"y", number(kTop - 5)}});
+  html.leaf("text", map.row_axis,
+            {{"class", "head start"}, {"x", "0"}, {"y", svg_number(kMapTop - 5)}});
   draw_columns(html, map, at);
   for (size_t r = 0; r < map.rows.size(); ++r) {
     html.leaf("text", map.rows[r],
               {{"class", "row-label"},
-               {"x", number(kLeft - 5)},
-               {"y", number(at.y(r) + (map.has_numbers ? 11.5 : 7.5))}});
+               {"x", svg_number(kLeft - 5)},
+               {"y", svg_number(at.y(r) + (map.has_numbers ? 11.5 : 7.5))}});
     for (size_t c = 0; c < map.columns.size(); ++c) draw_cell(html, map, at, r, c);
   }
   html.close();

@@ -7,12 +7,13 @@
 
 #include "report/numbers.h"
 #include "report/plain_text.h"
+#include "report/svg.h"
 
 namespace kv {
 namespace {
 
 // In user units; the style sheet shows them 1 to 1.5 times as large, so a phone shows 10 px text.
-constexpr double kWidth = 340, kMargin = 10, kRowHeight = 34, kTop = 18, kAxisHeight = 40;
+constexpr double kMargin = 10, kRowHeight = 34, kChartTop = 18, kAxisHeight = 40;
 // Of the label line: what a row's note leaves at about 5.4 units a character.
 constexpr double kCharacter = 5.4;
 
@@ -23,7 +24,7 @@ struct Axis {
   double x(double value) const {
     const double from = is_log ? std::log10(low) : low, to = is_log ? std::log10(high) : high;
     const double at = is_log ? std::log10(std::max(value, low)) : value;
-    return kMargin + std::clamp((at - from) / (to - from), 0.0, 1.0) * (kWidth - 2 * kMargin);
+    return kMargin + std::clamp((at - from) / (to - from), 0.0, 1.0) * (kSvgWidth - 2 * kMargin);
   }
 };
 
@@ -61,40 +62,42 @@ std::vector<double> ticks_of(const Axis& axis) {
   return out;
 }
 
-std::string number(double value) { return fixed(value, 1); }
-
 void draw_line(Markup& html, const std::string& css, double x1, double y1, double x2, double y2) {
   html.empty("line", {{"class", css},
-                      {"x1", number(x1)},
-                      {"y1", number(y1)},
-                      {"x2", number(x2)},
-                      {"y2", number(y2)}});
+                      {"x1", svg_number(x1)},
+                      {"y1", svg_number(y1)},
+                      {"x2", svg_number(x2)},
+                      {"y2", svg_number(y2)}});
 }
 
 void draw_axis(Markup& html, const Axis& axis, const std::string& label, double bottom) {
-  draw_line(html, "axis", kMargin, bottom, kWidth - kMargin, bottom);
+  draw_line(html, "axis", kMargin, bottom, kSvgWidth - kMargin, bottom);
   for (const double tick : ticks_of(axis)) {
     const double x = axis.x(tick);
-    draw_line(html, "grid", x, kTop, x, bottom);
+    draw_line(html, "grid", x, kChartTop, x, bottom);
     html.leaf("text", significant(tick, 6),
-              {{"class", "tick"}, {"x", number(x)}, {"y", number(bottom + 13)}});
+              {{"class", "tick"}, {"x", svg_number(x)}, {"y", svg_number(bottom + 13)}});
   }
-  html.leaf("text", label,
-            {{"class", "axis-label"}, {"x", number(kWidth / 2)}, {"y", number(bottom + 30)}});
+  html.leaf(
+      "text", label,
+      {{"class", "axis-label"}, {"x", svg_number(kSvgWidth / 2)}, {"y", svg_number(bottom + 30)}});
 }
 
 void draw_reference(Markup& html, const Axis& axis, const ChartLine& line, double bottom) {
   const double x = axis.x(line.value);
-  draw_line(html, line.is_dashed ? "margin" : "zero", x, kTop - 4, x, bottom);
-  const char* anchor = x < 60 ? "start" : x > kWidth - 60 ? "end" : "middle";
+  draw_line(html, line.is_dashed ? "margin" : "zero", x, kChartTop - 4, x, bottom);
+  const char* anchor = x < 60 ? "start" : x > kSvgWidth - 60 ? "end" : "middle";
   html.leaf("text", line.label,
-            {{"class", "ref"}, {"text-anchor", anchor}, {"x", number(x)}, {"y", number(kTop - 7)}});
+            {{"class", "ref"},
+             {"text-anchor", anchor},
+             {"x", svg_number(x)},
+             {"y", svg_number(kChartTop - 7)}});
 }
 
 /// The label, cut where it would run into the note; the whole one is in the table beside the chart.
 std::string fitting_label(const ChartRow& row) {
   const int free =
-      static_cast<int>((kWidth - 2 * kMargin) / kCharacter) - columns(printable(row.note)) - 2;
+      static_cast<int>((kSvgWidth - 2 * kMargin) / kCharacter) - columns(printable(row.note)) - 2;
   const std::string label = printable(row.label);
   if (columns(label) <= free || free < 2) return label;
   return wrap(label, free - 1).front() + "…";
@@ -102,9 +105,10 @@ std::string fitting_label(const ChartRow& row) {
 
 void draw_row(Markup& html, const Axis& axis, const ChartRow& row, double top) {
   html.leaf("text", fitting_label(row),
-            {{"class", "row"}, {"x", number(kMargin)}, {"y", number(top + 12)}});
-  html.leaf("text", row.note,
-            {{"class", "note"}, {"x", number(kWidth - kMargin)}, {"y", number(top + 12)}});
+            {{"class", "row"}, {"x", svg_number(kMargin)}, {"y", svg_number(top + 12)}});
+  html.leaf(
+      "text", row.note,
+      {{"class", "note"}, {"x", svg_number(kSvgWidth - kMargin)}, {"y", svg_number(top + 12)}});
   if (!std::isfinite(row.value)) return;
   const double y = top + 23, x = axis.x(row.value);
   const std::string css = row.is_flagged ? "flagged" : "plain";
@@ -116,13 +120,13 @@ void draw_row(Markup& html, const Axis& axis, const ChartRow& row, double top) {
   }
   if (row.is_flagged) {
     html.empty("rect", {{"class", "dot " + css},
-                        {"x", number(x - 4)},
-                        {"y", number(y - 4)},
+                        {"x", svg_number(x - 4)},
+                        {"y", svg_number(y - 4)},
                         {"width", "8"},
                         {"height", "8"}});
   } else {
     html.empty("circle",
-               {{"class", "dot " + css}, {"cx", number(x)}, {"cy", number(y)}, {"r", "4"}});
+               {{"class", "dot " + css}, {"cx", svg_number(x)}, {"cy", svg_number(y)}, {"r", "4"}});
   }
 }
 
@@ -144,18 +148,18 @@ std::vector<double> linear_ticks(double low, double high, int count) {
 
 void draw(Markup& html, const IntervalChart& chart) {
   const Axis axis = axis_of(chart);
-  const double bottom = kTop + kRowHeight * static_cast<double>(chart.rows.size());
+  const double bottom = kChartTop + kRowHeight * static_cast<double>(chart.rows.size());
   html.open("svg", {{"id", chart.id},
                     {"class", "chart"},
                     {"role", "img"},
-                    {"viewBox", fmt::format("0 0 {} {}", kWidth, bottom + kAxisHeight)},
+                    {"viewBox", fmt::format("0 0 {} {}", kSvgWidth, bottom + kAxisHeight)},
                     {"aria-labelledby", fmt::format("{0}-title {0}-desc", chart.id)}});
   html.leaf("title", chart.title, {{"id", chart.id + "-title"}});
   html.leaf("desc", chart.description, {{"id", chart.id + "-desc"}});
   draw_axis(html, axis, chart.axis, bottom);
   for (const ChartLine& line : chart.lines) draw_reference(html, axis, line, bottom);
   for (size_t i = 0; i < chart.rows.size(); ++i) {
-    draw_row(html, axis, chart.rows[i], kTop + kRowHeight * static_cast<double>(i));
+    draw_row(html, axis, chart.rows[i], kChartTop + kRowHeight * static_cast<double>(i));
   }
   html.close();
 }

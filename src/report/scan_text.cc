@@ -17,8 +17,6 @@
 namespace kv {
 namespace {
 
-constexpr int kRed = 31, kGreen = 32, kYellow = 33, kBold = 1;
-
 int color_of(LayerFlag flag) {
   return flag == LayerFlag::kBroken ? kRed : flag == LayerFlag::kDoubtful ? kYellow : kGreen;
 }

@@ -2,6 +2,9 @@
 
 namespace kv {
 
+/// Colours and weight of ANSI escapes.
+inline constexpr int kBold = 1, kRed = 31, kGreen = 32, kYellow = 33;
+
 /// How a report is written to a terminal or a file.
 struct TextStyle {
   bool color = false;   // ANSI escapes; numbers and words say the same without

@@ -14,8 +14,6 @@
 namespace kv {
 namespace {
 
-constexpr int kRed = 31, kGreen = 32, kYellow = 33, kBold = 1;
-
 int color_of(const Verdict& verdict) {
   if (is_accepting(verdict.outcome)) return kGreen;
   return verdict.outcome == Outcome::kRejectFp8 ? kRed : kYellow;

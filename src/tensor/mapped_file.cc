@@ -11,13 +11,10 @@
 #include <utility>
 
 #include "kvscale/error.h"
+#include "tensor/io_fault.h"
 
 namespace kv {
 namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
-  throw IoError(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
-}
 
 struct Descriptor {
   int fd;
@@ -28,16 +25,16 @@ struct Descriptor {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, "cannot open");
+  if (fd < 0) io_fault(path, "cannot open");
   const Descriptor descriptor{fd};
   struct stat info {};
-  if (::fstat(fd, &info) != 0) fail(path, "cannot read its size");
+  if (::fstat(fd, &info) != 0) io_fault(path, "cannot read its size");
   if (!S_ISREG(info.st_mode))
     throw IoError(fmt::format("{}: expected a regular file", path.string()));
   size_ = static_cast<size_t>(info.st_size);
   if (size_ == 0) return;
   void* address = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (address == MAP_FAILED) fail(path, "cannot map into memory");
+  if (address == MAP_FAILED) io_fault(path, "cannot map into memory");
   data_ = static_cast<const uint8_t*>(address);
 }
 

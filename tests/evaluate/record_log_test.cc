@@ -12,7 +12,7 @@ namespace kv {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class RecordLogTest : public testing::Test {
  protected:
@@ -42,7 +42,9 @@ struct Filler {
   void operator()(const char*, int64_t& n) { n = (int64_t{1} << 53) + next++; }
   void operator()(const char*, double& x) { x = 0.1 * next++; }
   void operator()(const char*, bool& b) { b = next++ % 2 == 0; }
-  void operator()(const char*, std::vector<double>& v) { v = {1.0 / 3, kInf, -kInf, 0.1 * next++}; }
+  void operator()(const char*, std::vector<double>& v) {
+    v = {1.0 / 3, kInfinity, -kInfinity, 0.1 * next++};
+  }
   void operator()(const char*, std::vector<float>& v) { v = {0.1f, 1e-45f, 3e38f, -0.0f, 7.0f}; }
   void operator()(const char*, std::vector<std::string>& v) { v = {"", "a", "layer 2: \u4e2d"}; }
 };
@@ -147,14 +149,14 @@ TEST_F(RecordLogTest, NonFiniteNumbersSurvive) {
   ArmRecord record;
   record.record_id = "a";
   record.nll = std::numeric_limits<double>::quiet_NaN();
-  record.kld = kInf;
-  record.kld_se = -kInf;
+  record.kld = kInfinity;
+  record.kld_se = -kInfinity;
   record.same_top = -0.0;
   RecordLog(path_).append(record);
   const ArmRecord found = read_records(path_).arms.at(0);
   EXPECT_TRUE(std::isnan(found.nll));
-  EXPECT_EQ(found.kld, kInf);
-  EXPECT_EQ(found.kld_se, -kInf);
+  EXPECT_EQ(found.kld, kInfinity);
+  EXPECT_EQ(found.kld_se, -kInfinity);
   EXPECT_TRUE(found.same_top == 0 && std::signbit(found.same_top));
 }
 

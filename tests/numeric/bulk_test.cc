@@ -20,16 +20,13 @@
 #include "numeric/e4m3.h"
 #include "numeric/f16.h"
 #include "numeric/simd.h"
+#include "tests/numeric/reference.h"
 
 namespace {
 
 using namespace kv;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr Rounding kBothRoundings[] = {Rounding::kNearestEven, Rounding::kTruncate};
-
-uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 
 /// Restores the automatic choice, and fails if the forced target is not the one that runs.
 class EveryTarget : public testing::TestWithParam<std::string> {

@@ -12,6 +12,7 @@
 #include "numeric/e4m3.h"
 #include "numeric/f16.h"
 #include "numeric/simd.h"
+#include "tests/numeric/reference.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/numeric/convert_test.cc"
@@ -107,8 +108,6 @@ namespace kv {
 namespace {
 
 HWY_EXPORT(target_pieces);
-
-uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
 
 /// Loads from `first` on, from a buffer that ends with what may be read, at an odd address.
 template <class In>

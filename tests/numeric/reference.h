@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -63,3 +64,9 @@ inline const TableFormat& bf16_table() {
   static const TableFormat table(7, 127, 32640, false);
   return table;
 }
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr kv::Rounding kBothRoundings[] = {kv::Rounding::kNearestEven,
+                                                  kv::Rounding::kTruncate};
+
+inline uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }

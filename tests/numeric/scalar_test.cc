@@ -22,11 +22,6 @@ namespace {
 
 using namespace kv;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr Rounding kBothRoundings[] = {Rounding::kNearestEven, Rounding::kTruncate};
-
-uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
-
 template <class T>
 std::vector<T> golden(const std::string& name) {
   const std::string path = KV_SOURCE_DIR "/tests/golden/numeric/" + name;

@@ -17,11 +17,6 @@ namespace {
 
 const std::string kHostile = "<script>alert('x')</script> \"&amp;\x1b\xff --> ]]> </style>";
 
-VerdictReport report_of(const VerdictCase& one) {
-  const ScanReport scan = smollm2_scan();
-  return {one.verdict, one.records, scan.model, scan.prompts, scan.run};
-}
-
 std::string text_of(const std::vector<std::string>& problems) {
   std::string out;
   for (const std::string& problem : problems) out += problem + "\n";

@@ -41,11 +41,6 @@ PlanInput plan_80() {
   return input;
 }
 
-VerdictReport report_of(const VerdictCase& one) {
-  const ScanReport scan = smollm2_scan();
-  return {one.verdict, one.records, scan.model, scan.prompts, scan.run};
-}
-
 TEST(ScanText, Goldens) {
   expect_golden("scan_smollm2.txt", scan_text(smollm2_scan(), {}));
   expect_golden("scan_qwen_1_5b.txt", scan_text(qwen_1_5b_scan(), {}));

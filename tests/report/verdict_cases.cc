@@ -153,4 +153,9 @@ VerdictCase inconclusive_case() {
   return out;
 }
 
+VerdictReport report_of(const VerdictCase& one) {
+  const ScanReport scan = smollm2_scan();
+  return {one.verdict, one.records, scan.model, scan.prompts, scan.run};
+}
+
 }  // namespace kv

@@ -2,6 +2,7 @@
 
 #include "decide/verdict.h"
 #include "evaluate/record_log.h"
+#include "report/verdict_report.h"
 
 namespace kv {
 
@@ -10,6 +11,10 @@ struct VerdictCase {
   Verdict verdict;
   Records records;
 };
+
+/// The case as reported on, with the model, prompts and run of smollm2_scan(). Must not outlive the
+/// case.
+VerdictReport report_of(const VerdictCase& one);
 
 /// Scale 1.0 passes at the quick margin.
 VerdictCase keep_case();

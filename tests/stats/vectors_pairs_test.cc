@@ -16,16 +16,12 @@
 #include "stats/shift.h"
 #include "stats/splitmix64.h"
 #include "stats/tango.h"
+#include "tests/stats/expect_digits.h"
 
 namespace kv {
 namespace {
 
 using Doubles = std::vector<double>;
-
-// Half a unit of the tenth decimal, the last one most vectors state.
-constexpr double kTenDigits = 0.5e-10 + 1e-15;
-#define EXPECT_TENTH(actual, expected) EXPECT_NEAR(actual, expected, kTenDigits)
-#define EXPECT_RELATIVE(actual, expected) EXPECT_NEAR(actual, expected, 1e-9 * std::abs(expected))
 
 void expect_interval(const Interval& found, double lo, double hi, double tolerance = kTenDigits) {
   EXPECT_NEAR(found.lo, lo, tolerance);
