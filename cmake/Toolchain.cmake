@@ -23,7 +23,7 @@ target_include_directories(kv_warnings INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE
 # With CMAKE_UNITY_BUILD (presets release, asan, cuda) several sources of a room are compiled as one, which halves a clean
 # build: headers are most of a file's cost. Sources that Highway compiles once per SIMD target stay alone.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-function(kv_simd_sources)
+function(compiled_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
