@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "cpu/attend_rows_bf16.h"
+#include "cpu/key_tile.h"
 #include "kvscale/error.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,6 +19,7 @@
 // clang-format on
 #include <hwy/contrib/math/math-inl.h>
 
+#include "cpu/exp2-inl.h"
 #include "numeric/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,6 +31,7 @@ using kv::HWY_NAMESPACE::LoadBf16;
 using kv::HWY_NAMESPACE::LoadE4m3;
 using DF = hn::CappedTag<float, 16>;
 constexpr int64_t kTile = kKeysPerTile;
+constexpr float kLog2E = 1.442695041f;
 
 // ---------------------------------------------------------------------------------------------------------------------
 // C = A B on registers: kRows x kVecs accumulators, one broadcast of A and kVecs loads of B per
@@ -126,83 +130,34 @@ void WidenRun(Format format, const uint8_t* from, int64_t n, float* out) {
   std::memcpy(out + i, wide, static_cast<size_t>(rest) * sizeof(float));
 }
 
-/// As WidenRun, for values `stride` bytes apart (vLLM's order read on a CPU).
-void WidenStrided(Format format, const uint8_t* from, int64_t stride, int64_t n, float* out) {
-  uint8_t packed[2 * 512];
-  const int64_t bytes = value_bytes(format);
-  for (int64_t begin = 0; begin < n; begin += 512) {
-    const int64_t count = std::min<int64_t>(512, n - begin);
-    for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(packed + i * bytes, from + (begin + i) * stride, static_cast<size_t>(bytes));
-    }
-    WidenRun(format, packed, count, out + begin);
+/// Row i of `num_rows` stored ones to out + i * stride; columns from n on are 0.
+void WidenRows(Format format, StoredRows from, int64_t num_rows, int64_t n, int64_t stride,
+               float* out) {
+  for (int64_t row = 0; row < num_rows; ++row) {
+    WidenRun(format, from.data + row * from.stride, n, out + row * stride);
+    std::fill_n(out + row * stride + n, stride - n, 0.0f);
   }
-}
-
-void Widen(Format format, const uint8_t* from, int64_t stride, int64_t n, float* out) {
-  if (stride == value_bytes(format)) return WidenRun(format, from, n, out);
-  WidenStrided(format, from, stride, n, out);
-}
-
-/// Calls fn(page, slot, offset in the tile, count) for each piece of the tile [first, end) that
-/// lies in one block.
-template <class Fn>
-HWY_INLINE void ForEachPiece(const AttendRows& rows, int64_t first, int64_t end, const Fn& fn) {
-  const int64_t block_size = rows.cache->page.block_size;
-  for (int64_t key = first; key < end;) {
-    const int64_t slot = key % block_size;
-    const int64_t count = std::min(block_size - slot, end - key);
-    fn(rows.cache->block(rows.blocks[key / block_size]), slot, key - first, count);
-    key += count;
-  }
-}
-
-/// keys[d][64]; columns without a key are 0.
-void LoadKeys(const AttendRows& rows, int64_t first, int64_t end, float* keys) {
-  const SideLayout& side = rows.cache->page.side(Side::kK);
-  const int64_t dim = rows.cache->page.head_dim;
-  if (end - first < kTile) std::memset(keys, 0, static_cast<size_t>(dim * kTile) * sizeof(float));
-  ForEachPiece(rows, first, end, [&](const uint8_t* page, int64_t slot, int64_t at, int64_t count) {
-    for (int64_t d = 0; d < dim; ++d) {
-      Widen(side.format, page + side.byte(rows.kv_head, slot, d), side.slot_stride, count,
-            keys + d * kTile + at);
-    }
-  });
-}
-
-/// values[64][padded_dim]; rows without a key and columns beyond head_dim are 0.
-void LoadValues(const AttendRows& rows, int64_t first, int64_t end, int64_t padded_dim,
-                float* values) {
-  const SideLayout& side = rows.cache->page.side(Side::kV);
-  const int64_t dim = rows.cache->page.head_dim;
-  if (end - first < kTile || padded_dim != dim) {
-    std::memset(values, 0, static_cast<size_t>(padded_dim * kTile) * sizeof(float));
-  }
-  ForEachPiece(rows, first, end, [&](const uint8_t* page, int64_t slot, int64_t at, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      Widen(side.format, page + side.byte(rows.kv_head, slot + i, 0), side.dim_stride, dim,
-            values + (at + i) * padded_dim);
-    }
-  });
-}
-
-/// scales[64]: the inline scales of the tile times `factor`, or `factor` where the format has none.
-void LoadScales(const AttendRows& rows, Side which, int64_t first, int64_t end, float factor,
-                float* scales) {
-  const SideLayout& side = rows.cache->page.side(which);
-  std::fill_n(scales, kTile, factor);
-  if (!has_inline_scales(side.format)) return;
-  ForEachPiece(rows, first, end, [&](const uint8_t* page, int64_t slot, int64_t at, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      float scale;
-      std::memcpy(&scale, page + side.scale_byte(rows.kv_head, slot + i), sizeof scale);
-      scales[at + i] = scale * factor;
-    }
-  });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // The online softmax of one tile.
+
+/// The scores of `lanes` keys from key j of the tile on, in powers of two; -infinity for keys
+/// outside [begin, last].
+HWY_INLINE hn::Vec<DF> Scores(const AttendRows& rows, const float* scores, const float* key_scales,
+                              int64_t j, int64_t begin, int64_t last) {
+  const DF d;
+  auto s = hn::Mul(hn::LoadU(d, scores + j), hn::LoadU(d, key_scales + j));
+  if (rows.soft_cap > 0) {
+    const auto cap = hn::Set(d, rows.soft_cap);
+    s = hn::Mul(hn::Mul(cap, hn::Tanh(d, hn::Div(s, cap))), hn::Set(d, kLog2E));
+  }
+  if (begin <= 0 && last >= kTile - 1) return s;
+  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto key = hn::Iota(d, static_cast<float>(j));
+  s = hn::IfThenElse(hn::Gt(key, hn::Set(d, static_cast<float>(last))), hidden, s);
+  return hn::IfThenElse(hn::Lt(key, hn::Set(d, static_cast<float>(begin))), hidden, s);
+}
 
 /// Scores [64] of one row become its probabilities times the inline V scales; updates the row's
 /// largest score and sum and gives what its accumulator has to be multiplied by.
@@ -210,32 +165,24 @@ float SoftmaxRow(const AttendRows& rows, int64_t row, int64_t first, int64_t end
                  const float* key_scales, const float* value_scales, float* scores) {
   const DF d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
   const int64_t last = std::min(end - 1, rows.positions[row]) - first;
   const int64_t begin = rows.window > 0 ? rows.positions[row] - rows.window + 1 - first : 0;
-  const auto cap = hn::Set(d, rows.soft_cap);
-  auto largest = hn::Set(d, rows.largest[row]);
+  const float before = rows.largest[row];
+  auto largest = hn::Set(d, before);
   for (int64_t j = 0; j < kTile; j += lanes) {
-    auto s = hn::Mul(hn::LoadU(d, scores + j), hn::LoadU(d, key_scales + j));
-    if (rows.soft_cap > 0) s = hn::Mul(cap, hn::Tanh(d, hn::Div(s, cap)));
-    const auto key = hn::Iota(d, static_cast<float>(j));
-    s = hn::IfThenElse(hn::Gt(key, hn::Set(d, static_cast<float>(last))), hidden, s);
-    s = hn::IfThenElse(hn::Lt(key, hn::Set(d, static_cast<float>(begin))), hidden, s);
+    const auto s = Scores(rows, scores, key_scales, j, begin, last);
     hn::StoreU(s, d, scores + j);
     largest = hn::Max(largest, s);
   }
-  const float before = rows.largest[row];
   const float now = hn::GetLane(hn::MaxOfLanes(d, largest));
   const auto shift = hn::Set(d, now);
   auto sum = hn::Zero(d);
   for (int64_t j = 0; j < kTile; j += lanes) {
-    const auto x = hn::Sub(hn::LoadU(d, scores + j), shift);
-    auto p = hn::Exp(d, x);
-    p = hn::IfThenElse(hn::IsNaN(x), x, p);  // Exp gives 0 for NaN: a NaN key must not vanish
+    const auto p = Exp2(d, hn::Sub(hn::LoadU(d, scores + j), shift));
     sum = hn::Add(sum, p);
     hn::StoreU(hn::Mul(p, hn::LoadU(d, value_scales + j)), d, scores + j);
   }
-  const float correction = std::exp(before - now);
+  const float correction = now == before ? 1.0f : std::exp2(before - now);
   rows.largest[row] = now;
   rows.sum[row] = rows.sum[row] * correction + hn::GetLane(hn::SumOfLanes(d, sum));
   return correction;
@@ -250,41 +197,44 @@ void ScaleRow(float* row, int64_t n, float factor) {
 }
 
 struct Tile {
+  float* q;             // [num_rows][head_dim]
   float* keys;          // [head_dim][64]
   float* values;        // [64][padded_dim]
   float* scores;        // [num_rows][64]
   float* acc;           // [num_rows][padded_dim]
   float* key_scales;    // [64]
   float* value_scales;  // [64]
+  uint8_t* copy;        // a tile of stored bytes that do not lie as they are needed
   int64_t padded_dim;
 };
 
-/// Rows whose last visible key lies before the tile, or whose window begins after it, would only
-/// add zeros.
 void AttendTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
-  int64_t r0 = 0, r1 = rows.num_rows;
-  while (r0 < r1 && rows.positions[r0] < first) ++r0;
-  while (rows.window > 0 && r1 > r0 && rows.positions[r1 - 1] - rows.window + 1 >= end) --r1;
-  if (r0 == r1) return;
-  const int64_t dim = rows.cache->page.head_dim, n = r1 - r0;
-  LoadKeys(rows, first, end, t.keys);
-  LoadValues(rows, first, end, t.padded_dim, t.values);
-  LoadScales(rows, Side::kK, first, end, rows.score_scale, t.key_scales);
-  LoadScales(rows, Side::kV, first, end, 1.0f, t.value_scales);
-  Gemm(n, kTile, dim, rows.q + r0 * dim, dim, t.keys, kTile, t.scores, kTile, false);
+  const RowRange range = rows_that_see(rows, first, end);
+  if (range.begin == range.end) return;
+  const PageLayout& page = rows.cache->page;
+  const int64_t dim = page.head_dim, r0 = range.begin, n = range.end - range.begin;
+  WidenRows(page.side(Side::kK).format, stored_keys(rows, first, end, t.copy), dim, kTile, kTile,
+            t.keys);
+  WidenRows(page.side(Side::kV).format, stored_values(rows, first, end, t.copy), end - first, dim,
+            t.padded_dim, t.values);
+  load_scales(rows, Side::kK, first, end, rows.score_scale * (rows.soft_cap > 0 ? 1.0f : kLog2E),
+              t.key_scales);
+  load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
+  Gemm(n, kTile, dim, t.q + r0 * dim, dim, t.keys, kTile, t.scores, kTile, false);
   for (int64_t r = 0; r < n; ++r) {
     const float correction =
         SoftmaxRow(rows, r0 + r, first, end, t.key_scales, t.value_scales, t.scores + r * kTile);
     if (correction != 1.0f) ScaleRow(t.acc + (r0 + r) * t.padded_dim, t.padded_dim, correction);
   }
-  Gemm(n, t.padded_dim, kTile, t.scores, kTile, t.values, t.padded_dim, t.acc + r0 * t.padded_dim,
-       t.padded_dim, true);
+  Gemm(n, t.padded_dim, end - first, t.scores, kTile, t.values, t.padded_dim,
+       t.acc + r0 * t.padded_dim, t.padded_dim, true);
 }
 
 void Attend(const AttendRows& rows, AttendScratch& scratch) {
   const int64_t dim = rows.cache->page.head_dim;
   const int64_t padded = (dim + 15) / 16 * 16;
-  float* at = scratch.get(kTile * (dim + padded + rows.num_rows + 2) + rows.num_rows * padded);
+  float* at = scratch.get(kTile * (dim + padded + rows.num_rows + 2) +
+                          rows.num_rows * (padded + dim) + kTile * dim / 2);
   Tile t{};
   t.padded_dim = padded;
   t.keys = at;
@@ -293,14 +243,37 @@ void Attend(const AttendRows& rows, AttendScratch& scratch) {
   t.acc = t.scores + rows.num_rows * kTile;
   t.key_scales = t.acc + rows.num_rows * padded;
   t.value_scales = t.key_scales + kTile;
+  t.q = t.value_scales + kTile;
+  t.copy = reinterpret_cast<uint8_t*>(t.q + rows.num_rows * dim);
   std::memset(t.acc, 0, static_cast<size_t>(rows.num_rows * padded) * sizeof(float));
   std::fill_n(rows.largest, rows.num_rows, -FLT_MAX);
   std::fill_n(rows.sum, rows.num_rows, 0.0f);
+  WidenRun(Format::kBf16, reinterpret_cast<const uint8_t*>(rows.q), rows.num_rows * dim, t.q);
   for (int64_t first = rows.first_key; first < rows.end_key; first += kTile) {
     AttendTile(rows, first, std::min(first + kTile, rows.end_key), t);
   }
   for (int64_t r = 0; r < rows.num_rows; ++r) {
     std::memcpy(rows.out + r * dim, t.acc + r * padded, static_cast<size_t>(dim) * sizeof(float));
+  }
+}
+
+void FinishRows(std::span<const RowsPart> parts, int64_t num_rows, int64_t head_dim,
+                float value_scale, float* out) {
+  for (int64_t r = 0; r < num_rows; ++r) {
+    float largest = -FLT_MAX, sum = 0;
+    for (const RowsPart& part : parts) largest = std::max(largest, part.largest[r]);
+    float* row = out + r * head_dim;
+    std::fill_n(row, head_dim, 0.0f);
+    for (const RowsPart& part : parts) {
+      const float weight = parts.size() == 1 ? 1.0f : std::exp2(part.largest[r] - largest);
+      sum += weight * part.sum[r];
+      const float* values = part.values + r * head_dim;
+#pragma omp simd
+      for (int64_t d = 0; d < head_dim; ++d) row[d] += weight * values[d];
+    }
+    const float factor = value_scale / sum;
+#pragma omp simd
+    for (int64_t d = 0; d < head_dim; ++d) row[d] *= factor;
   }
 }
 
@@ -312,6 +285,7 @@ HWY_AFTER_NAMESPACE();
 namespace kv::cpu {
 
 HWY_EXPORT(Attend);
+HWY_EXPORT(FinishRows);
 HWY_EXPORT(Gemm);
 
 float* AttendScratch::get(int64_t floats) {
@@ -328,8 +302,11 @@ float* AttendScratch::get(int64_t floats) {
 AttendScratch::~AttendScratch() { std::free(data_); }
 
 void attend_rows(const AttendRows& rows, AttendScratch& scratch) {
+  if (bf16_dot_pays()) return attend_rows_bf16(rows, scratch);
   HWY_DYNAMIC_DISPATCH(Attend)(rows, scratch);
 }
+
+std::string_view attend_rows_kernel() { return bf16_dot_pays() ? "bf16_dot" : "f32"; }
 
 void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
               int64_t ldb, float* c, int64_t ldc, bool accumulate) {
@@ -339,20 +316,7 @@ void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, c
 
 void finish_rows(std::span<const RowsPart> parts, int64_t num_rows, int64_t head_dim,
                  float value_scale, float* out) {
-  for (int64_t r = 0; r < num_rows; ++r) {
-    float largest = -FLT_MAX;
-    for (const RowsPart& part : parts) largest = std::max(largest, part.largest[r]);
-    float sum = 0;
-    float* row = out + r * head_dim;
-    std::fill_n(row, head_dim, 0.0f);
-    for (const RowsPart& part : parts) {
-      const float weight = parts.size() == 1 ? 1.0f : std::exp(part.largest[r] - largest);
-      sum += weight * part.sum[r];
-      for (int64_t d = 0; d < head_dim; ++d) row[d] += weight * part.values[r * head_dim + d];
-    }
-    const float factor = value_scale / sum;
-    for (int64_t d = 0; d < head_dim; ++d) row[d] *= factor;
-  }
+  HWY_DYNAMIC_DISPATCH(FinishRows)(parts, num_rows, head_dim, value_scale, out);
 }
 
 }  // namespace kv::cpu

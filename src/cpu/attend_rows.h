@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "cache/kv_cache.h"
 
@@ -17,18 +18,19 @@ struct AttendRows {
   const int32_t* blocks = nullptr;  // the sequence's row of the block table
   int64_t kv_head = 0;
   int64_t num_rows = 0;
-  const float* q = nullptr;  // [num_rows, head_dim]
+  const uint16_t* q = nullptr;  // [num_rows, head_dim] bf16
   const int64_t* positions =
       nullptr;         // [num_rows], ascending: a row sees the keys up to its position
   int64_t window = 0;  // 0 = none
   int64_t first_key = 0,
-          end_key = 0;       // the keys of this part; first_key a multiple of kKeysPerTile
-  float score_scale = 1;     // softmax scale times the static K scale
-  float value_scale = 1;     // static V scale
-  float soft_cap = 0;        // 0 = none
-  float* out = nullptr;      // [num_rows, head_dim]: sum of exp(score - largest) * V
+          end_key = 0;    // the keys of this part; first_key a multiple of kKeysPerTile
+  float score_scale = 1;  // softmax scale times the static K scale
+  float value_scale = 1;  // static V scale
+  float soft_cap = 0;     // 0 = none
+  // A score is in powers of two: exp(x) = 2^score.
+  float* out = nullptr;      // [num_rows, head_dim]: sum of 2^(score - largest) * V
   float* largest = nullptr;  // [num_rows] largest score, -FLT_MAX when no key was seen
-  float* sum = nullptr;      // [num_rows] sum of exp(score - largest)
+  float* sum = nullptr;      // [num_rows] sum of 2^(score - largest)
 };
 
 /// Scratch of one thread for rows of a given size; grows on demand.
@@ -45,9 +47,13 @@ class AttendScratch {
   int64_t size_ = 0;
 };
 
-/// Flash attention over the part's keys in F32: codes widened exactly once per tile, scores and
-/// values by fused multiply-adds along a fixed order. Unnormalised; see finish_rows.
+/// Flash attention over the part's keys: codes widened exactly once per tile, a row's products
+/// added in one order whatever the other rows. Unnormalised; see finish_rows. By fused
+/// multiply-adds in F32, or where that is faster as attend_rows_bf16.h says.
 void attend_rows(const AttendRows& rows, AttendScratch& scratch);
+
+/// Which of them attend_rows uses now: "f32" or "bf16_dot".
+std::string_view attend_rows_kernel();
 
 /// Combines parts of the same rows in the order given and divides by the sums: out[row] =
 /// softmax-weighted mean of V. One part is only divided. parts[i] points to [num_rows, head_dim]

@@ -1,0 +1,385 @@
+#include "cpu/attend_rows_bf16.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cstring>
+#include <limits>
+
+#include "cpu/key_tile.h"
+#include "kvscale/error.h"
+#include "numeric/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/attend_rows_bf16.cc"
+// clang-format off
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// clang-format on
+
+#include "cpu/exp2-inl.h"
+#include "numeric/convert-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+// Highway 1.0 has no target with AVX512-BF16; this adds it to what AVX3_DL brings.
+#pragma GCC push_options
+#pragma GCC target("avx512bf16")
+namespace kv::cpu {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using kv::HWY_NAMESPACE::E4m3Bytes;
+using DF = hn::CappedTag<float, 16>;
+constexpr int64_t kTile = kKeysPerTile;
+constexpr int64_t kLanes = 16;
+constexpr int kRowsPerBlock = 6;  // 6 x 4 accumulators of the 32 registers
+
+// GCC leaves these loops rolled at -O2, and the accumulators in memory with them.
+#define KV_UNROLL _Pragma("GCC unroll 8")
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Two rows of stored values become one row of pairs: out[i] = {a[i], b[i]} as two BF16.
+
+/// 64 pairs. The byte interleaving works within 16-byte lanes, so that pairs 4L to 4L + 3 of each
+/// quarter come from lane L: the codes have been put there by `spread`.
+HWY_INLINE void StorePairs(const E4m3Bytes& a, const E4m3Bytes& b, uint32_t* out) {
+  const __m512i a0 = _mm512_unpacklo_epi8(a.lower, a.upper);
+  const __m512i a1 = _mm512_unpackhi_epi8(a.lower, a.upper);
+  const __m512i b0 = _mm512_unpacklo_epi8(b.lower, b.upper);
+  const __m512i b1 = _mm512_unpackhi_epi8(b.lower, b.upper);
+  _mm512_storeu_si512(out, _mm512_unpacklo_epi16(a0, b0));
+  _mm512_storeu_si512(out + kLanes, _mm512_unpackhi_epi16(a0, b0));
+  _mm512_storeu_si512(out + 2 * kLanes, _mm512_unpacklo_epi16(a1, b1));
+  _mm512_storeu_si512(out + 3 * kLanes, _mm512_unpackhi_epi16(a1, b1));
+}
+
+void PairE4m3(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
+  const __m512i spread = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  for (int64_t i = 0; i < n; i += 64) {
+    const __mmask64 present = n - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (n - i)) - 1;
+    const __m512i from_a = _mm512_maskz_loadu_epi8(present, a + i);
+    const __m512i from_b = _mm512_maskz_loadu_epi8(b == nullptr ? 0 : present, b + i);
+    StorePairs(E4m3Bytes(_mm512_permutexvar_epi32(spread, from_a)),
+               E4m3Bytes(_mm512_permutexvar_epi32(spread, from_b)), out + i);
+  }
+}
+
+void PairBf16(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
+  alignas(64) static constexpr uint16_t kFirstHalf[32] = {
+      0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+      8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+  const __m512i first = _mm512_load_si512(kFirstHalf);
+  const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+  for (int64_t i = 0; i < n; i += 32) {
+    const __mmask32 present = n - i >= 32 ? ~uint32_t{0} : (uint32_t{1} << (n - i)) - 1;
+    const __m512i from_a = _mm512_maskz_loadu_epi16(present, a + 2 * i);
+    const __m512i from_b = _mm512_maskz_loadu_epi16(b == nullptr ? 0 : present, b + 2 * i);
+    _mm512_storeu_si512(out + i, _mm512_permutex2var_epi16(from_a, first, from_b));
+    _mm512_storeu_si512(out + i + kLanes, _mm512_permutex2var_epi16(from_a, second, from_b));
+  }
+}
+
+/// Pairs of rows 2i and 2i + 1 for every i; a row beyond the last is 0. `out` rows are `stride`
+/// pairs apart, a multiple of 64, and 0 beyond n.
+void PairRows(Format format, StoredRows from, int64_t num_rows, int64_t n, int64_t stride,
+              uint32_t* out) {
+  for (int64_t row = 0; row < num_rows; row += 2) {
+    const uint8_t* a = from.data + row * from.stride;
+    const uint8_t* b = row + 1 < num_rows ? a + from.stride : nullptr;
+    (is_fp8(format) ? PairE4m3 : PairBf16)(a, b, n, out + row / 2 * stride);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Products of BF16 pairs, accumulated in registers in the order of the pairs.
+
+HWY_INLINE __m512bh LoadPairs(const void* p) { return (__m512bh)_mm512_loadu_si512(p); }
+
+HWY_INLINE __m512bh BroadcastPair(const uint16_t* p) {
+  int32_t pair;
+  std::memcpy(&pair, p, sizeof pair);
+  return (__m512bh)_mm512_set1_epi32(pair);
+}
+
+/// sum[r][v] += the pairs [begin, end) of row r of `a` times those of column vector v of `b`.
+template <int kRows, int kVecs>
+HWY_INLINE void AddProducts(int64_t begin, int64_t end, const uint16_t* a, int64_t lda,
+                            const uint32_t* b, int64_t ldb, __m512 (&sum)[kRows][kVecs]) {
+  for (int64_t i = begin; i < end; ++i) {
+    __m512bh row_of_b[kVecs];
+    KV_UNROLL
+    for (int v = 0; v < kVecs; ++v) row_of_b[v] = LoadPairs(b + i * ldb + v * kLanes);
+    KV_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const __m512bh x = BroadcastPair(a + r * lda + 2 * i);
+      KV_UNROLL
+      for (int v = 0; v < kVecs; ++v) sum[r][v] = _mm512_dpbf16_ps(sum[r][v], x, row_of_b[v]);
+    }
+  }
+}
+
+/// scores[kRows][64] = q . keys
+template <int kRows>
+void ScoreBlock(int64_t dim, const uint16_t* q, const uint32_t* keys, float* scores) {
+  __m512 sum[kRows][4];
+  KV_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    KV_UNROLL
+    for (int v = 0; v < 4; ++v) sum[r][v] = _mm512_setzero_ps();
+  }
+  AddProducts<kRows, 4>(0, dim / 2, q, dim, keys, kTile, sum);
+  KV_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    KV_UNROLL
+    for (int v = 0; v < 4; ++v) _mm512_store_ps(scores + r * kTile + v * kLanes, sum[r][v]);
+  }
+}
+
+/// acc = acc * correction + p . values, of kVecs column vectors and the pairs of keys [begin, end)
+template <int kRows, int kVecs>
+HWY_INLINE void ValueBlock(int64_t begin, int64_t end, const uint16_t* p, const uint32_t* values,
+                           int64_t value_stride, const float* corrections, float* acc,
+                           int64_t acc_stride) {
+  __m512 sum[kRows][kVecs];
+  KV_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    KV_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      sum[r][v] = _mm512_mul_ps(_mm512_load_ps(acc + r * acc_stride + v * kLanes),
+                                _mm512_set1_ps(corrections[r]));
+    }
+  }
+  AddProducts<kRows, kVecs>(begin, end, p, kTile, values, value_stride, sum);
+  KV_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    KV_UNROLL
+    for (int v = 0; v < kVecs; ++v) {
+      _mm512_store_ps(acc + r * acc_stride + v * kLanes, sum[r][v]);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// One tile of keys.
+
+struct Tile {
+  uint32_t* keys;    // [head_dim / 2][64] pairs along head_dim
+  uint32_t* values;  // [32][value_stride] pairs along the keys
+  int64_t value_stride;
+  float* acc;  // [num_rows][acc_stride]
+  int64_t acc_stride;
+  float* sums;          // [num_rows][16], added up at the end
+  float* key_scales;    // [64]
+  float* value_scales;  // [64]
+  uint8_t* copy;
+};
+
+/// The keys of a tile that a row sees, relative to the tile: [begin, last].
+struct Visible {
+  int64_t begin, last;
+};
+HWY_INLINE Visible VisibleKeys(const AttendRows& rows, int64_t row, int64_t first, int64_t end) {
+  const int64_t position = rows.positions[row];
+  const int64_t begin = rows.window > 0 ? position - rows.window + 1 - first : 0;
+  return {std::max<int64_t>(begin, 0), std::min(end - 1, position) - first};
+}
+
+/// cap * tanh(x / cap) as cap - 2 cap / (e^(2 x / cap) + 1): within 2^-22 of the cap.
+HWY_INLINE __m512 SoftCap(__m512 x, float cap) {
+  const DF d;
+  constexpr float kTwoLog2E = 2.885390082f;
+  // The exponential of what is not positive, by symmetry.
+  const __m512 size = _mm512_abs_ps(x);
+  const auto y = hn::Vec<DF>{_mm512_mul_ps(size, _mm512_set1_ps(-kTwoLog2E / cap))};
+  const __m512 e = Exp2(d, y).raw;
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 tanh = _mm512_div_ps(_mm512_sub_ps(one, e), _mm512_add_ps(one, e));
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
+  constexpr int kBitsOfSecondWhereThirdElseFirst = 0xd8;
+  const __m512i signed_tanh = _mm512_ternarylogic_epi32(
+      _mm512_castps_si512(tanh), _mm512_castps_si512(x), sign, kBitsOfSecondWhereThirdElseFirst);
+  return _mm512_mul_ps(_mm512_castsi512_ps(signed_tanh), _mm512_set1_ps(cap));
+}
+
+/// Scores [64] of one row become p [64], its probabilities times the inline V scales in BF16.
+/// Updates the row's largest score and sum; gives what its accumulator has to be multiplied by.
+float SoftmaxRow(const AttendRows& rows, int64_t row, Visible visible, const Tile& t,
+                 const float* scores, uint16_t* p) {
+  const DF d;
+  constexpr float kLog2E = 1.442695041f;
+  __m512 s[4];
+  KV_UNROLL
+  for (int v = 0; v < 4; ++v) {
+    s[v] = _mm512_mul_ps(_mm512_load_ps(scores + v * kLanes),
+                         _mm512_load_ps(t.key_scales + v * kLanes));
+  }
+  if (rows.soft_cap > 0) {
+    KV_UNROLL
+    for (int v = 0; v < 4; ++v) {
+      s[v] = _mm512_mul_ps(SoftCap(s[v], rows.soft_cap), _mm512_set1_ps(kLog2E));
+    }
+  }
+  if (visible.begin > 0 || visible.last < kTile - 1) {
+    const uint64_t seen = (~uint64_t{0} >> (63 - visible.last)) & (~uint64_t{0} << visible.begin);
+    const __m512 hidden = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
+    KV_UNROLL
+    for (int v = 0; v < 4; ++v) {
+      s[v] = _mm512_mask_mov_ps(hidden, static_cast<__mmask16>(seen >> (v * kLanes)), s[v]);
+    }
+  }
+  float* sum_at = t.sums + row * kLanes;
+  __m512 sum = _mm512_load_ps(sum_at);
+  __m512 shift = _mm512_set1_ps(rows.largest[row]);
+  float correction = 1;
+  const __m512 largest = _mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3]));
+  // Rare after the first tiles, so the reduction is kept out of the way.
+  if (_mm512_cmp_ps_mask(largest, shift, _CMP_GT_OQ) != 0) {
+    rows.largest[row] = _mm512_reduce_max_ps(largest);
+    const __m512 now = _mm512_set1_ps(rows.largest[row]);
+    const __m512 factor = Exp2(d, hn::Vec<DF>{_mm512_sub_ps(shift, now)}).raw;
+    sum = _mm512_mul_ps(sum, factor);
+    correction = _mm512_cvtss_f32(factor);
+    shift = now;
+  }
+  KV_UNROLL
+  for (int v = 0; v < 4; ++v) s[v] = Exp2(d, hn::Vec<DF>{_mm512_sub_ps(s[v], shift)}).raw;
+  sum = _mm512_add_ps(sum, _mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
+  _mm512_store_ps(sum_at, sum);
+  KV_UNROLL
+  for (int v = 0; v < 4; ++v) {
+    s[v] = _mm512_mul_ps(s[v], _mm512_load_ps(t.value_scales + v * kLanes));
+  }
+  _mm512_store_si512(p, (__m512i)_mm512_cvtne2ps_pbh(s[1], s[0]));
+  _mm512_store_si512(p + 32, (__m512i)_mm512_cvtne2ps_pbh(s[3], s[2]));
+  return correction;
+}
+
+/// Scores, probabilities and weighted values of kRows rows from `row` on, while they are in the
+/// first-level cache.
+template <int kRows>
+void AttendBlock(const AttendRows& rows, int64_t row, int64_t first, int64_t end, const Tile& t) {
+  alignas(64) float scores[kRows * kTile];
+  alignas(64) uint16_t p[kRows * kTile];
+  float corrections[kRows];
+  const int64_t dim = rows.cache->page.head_dim;
+  ScoreBlock<kRows>(dim, rows.q + row * dim, t.keys, scores);
+  for (int r = 0; r < kRows; ++r) {
+    corrections[r] = SoftmaxRow(rows, row + r, VisibleKeys(rows, row + r, first, end), t,
+                                scores + r * kTile, p + r * kTile);
+  }
+  // Rows ascend in position: no row of the block sees a key outside these pairs.
+  const int64_t begin = VisibleKeys(rows, row, first, end).begin / 2;
+  const int64_t stop = VisibleKeys(rows, row + kRows - 1, first, end).last / 2 + 1;
+  float* acc = t.acc + row * t.acc_stride;
+  int64_t at = 0;
+  for (; at + 4 * kLanes <= t.acc_stride; at += 4 * kLanes) {
+    ValueBlock<kRows, 4>(begin, stop, p, t.values + at, t.value_stride, corrections, acc + at,
+                         t.acc_stride);
+  }
+  for (; at < t.acc_stride; at += kLanes) {
+    ValueBlock<kRows, 1>(begin, stop, p, t.values + at, t.value_stride, corrections, acc + at,
+                         t.acc_stride);
+  }
+}
+
+void AttendTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
+  constexpr float kLog2E = 1.442695041f;
+  const RowRange range = rows_that_see(rows, first, end);
+  if (range.begin == range.end) return;
+  const PageLayout& page = rows.cache->page;
+  PairRows(page.side(Side::kK).format, stored_keys(rows, first, end, t.copy), page.head_dim, kTile,
+           kTile, t.keys);
+  PairRows(page.side(Side::kV).format, stored_values(rows, first, end, t.copy), end - first,
+           page.head_dim, t.value_stride, t.values);
+  const float to_log2 = rows.soft_cap > 0 ? 1.0f : kLog2E;
+  load_scales(rows, Side::kK, first, end, rows.score_scale * to_log2, t.key_scales);
+  load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
+  int64_t row = range.begin;
+  for (; row + kRowsPerBlock <= range.end; row += kRowsPerBlock) {
+    AttendBlock<kRowsPerBlock>(rows, row, first, end, t);
+  }
+  switch (range.end - row) {
+    case 5:
+      return AttendBlock<5>(rows, row, first, end, t);
+    case 4:
+      return AttendBlock<4>(rows, row, first, end, t);
+    case 3:
+      return AttendBlock<3>(rows, row, first, end, t);
+    case 2:
+      return AttendBlock<2>(rows, row, first, end, t);
+    case 1:
+      return AttendBlock<1>(rows, row, first, end, t);
+    default:
+      return;
+  }
+}
+
+Tile MakeTile(const AttendRows& rows, AttendScratch& scratch) {
+  const int64_t dim = rows.cache->page.head_dim;
+  Tile t{};
+  t.value_stride = (dim + 63) / 64 * 64;
+  t.acc_stride = (dim + kLanes - 1) / kLanes * kLanes;
+  float* at = scratch.get(dim / 2 * kTile + kTile / 2 * t.value_stride + 2 * kTile +
+                          rows.num_rows * (t.acc_stride + kLanes) + dim * kTile / 2);
+  const auto take = [&at](int64_t floats) {
+    float* taken = at;
+    at += floats;
+    return taken;
+  };
+  t.keys = reinterpret_cast<uint32_t*>(take(dim / 2 * kTile));
+  t.values = reinterpret_cast<uint32_t*>(take(kTile / 2 * t.value_stride));
+  t.key_scales = take(kTile);
+  t.value_scales = take(kTile);
+  t.acc = take(rows.num_rows * t.acc_stride);
+  t.sums = take(rows.num_rows * kLanes);
+  t.copy = reinterpret_cast<uint8_t*>(at);
+  return t;
+}
+
+void AttendBf16(const AttendRows& rows, AttendScratch& scratch) {
+  const int64_t dim = rows.cache->page.head_dim;
+  const Tile t = MakeTile(rows, scratch);
+  std::fill_n(t.acc, rows.num_rows * (t.acc_stride + kLanes), 0.0f);  // and the sums
+  std::fill_n(rows.largest, rows.num_rows, -FLT_MAX);
+  for (int64_t first = rows.first_key; first < rows.end_key; first += kTile) {
+    AttendTile(rows, first, std::min(first + kTile, rows.end_key), t);
+  }
+  for (int64_t r = 0; r < rows.num_rows; ++r) {
+    std::memcpy(rows.out + r * dim, t.acc + r * t.acc_stride,
+                static_cast<size_t>(dim) * sizeof(float));
+    rows.sum[r] = _mm512_reduce_add_ps(_mm512_load_ps(t.sums + r * kLanes));
+  }
+}
+
+#undef KV_UNROLL
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace kv::cpu
+#pragma GCC pop_options
+#endif  // HWY_AVX3_DL
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kv::cpu {
+
+bool bf16_dot_pays() {
+#if HWY_ARCH_X86
+  return avx512_bf16_allowed() && __builtin_cpu_is("amd") != 0;
+#else
+  return false;
+#endif
+}
+
+void attend_rows_bf16(const AttendRows& rows, AttendScratch& scratch) {
+#if HWY_TARGETS & HWY_AVX3_DL
+  N_AVX3_DL::AttendBf16(rows, scratch);
+#else
+  (void)rows, (void)scratch;
+  throw UnsupportedError("attention: this build has no code for AVX512-BF16");
+#endif
+}
+
+}  // namespace kv::cpu
+#endif  // HWY_ONCE
