@@ -41,31 +41,52 @@ constexpr int kRowsPerBlock = 6;  // 6 x 4 accumulators of the 32 registers
 // ---------------------------------------------------------------------------------------------------------------------
 // Two rows of stored values become one row of pairs: out[i] = {a[i], b[i]} as two BF16.
 
-/// 64 pairs. The byte interleaving works within 16-byte lanes, so that pairs 4L to 4L + 3 of each
-/// quarter come from lane L: the codes have been put there by `spread`.
-HWY_INLINE void StorePairs(const E4m3Bytes& a, const E4m3Bytes& b, uint32_t* out) {
-  const __m512i a0 = _mm512_unpacklo_epi8(a.lower, a.upper);
-  const __m512i a1 = _mm512_unpackhi_epi8(a.lower, a.upper);
-  const __m512i b0 = _mm512_unpacklo_epi8(b.lower, b.upper);
-  const __m512i b1 = _mm512_unpackhi_epi8(b.lower, b.upper);
-  _mm512_storeu_si512(out, _mm512_unpacklo_epi16(a0, b0));
-  _mm512_storeu_si512(out + kLanes, _mm512_unpackhi_epi16(a0, b0));
-  _mm512_storeu_si512(out + 2 * kLanes, _mm512_unpacklo_epi16(a1, b1));
-  _mm512_storeu_si512(out + 3 * kLanes, _mm512_unpackhi_epi16(a1, b1));
+/// For the pairs of 64 codes a and b, what each look-up takes from {a, b}: the look-ups' halves are
+/// interleaved within lanes of 16 bytes, so pairs 4L to 4L + 3 of each 16 stand in lane L.
+struct PairPlaces {
+  alignas(64) uint8_t of[2][64];
+};
+constexpr PairPlaces MakePairPlaces() {
+  PairPlaces places{};
+  for (size_t i = 0; i < 64; ++i) {
+    const size_t lane = i / 16, in_lane = i % 16;
+    for (size_t half = 0; half < 2; ++half) {
+      const size_t pair = 32 * half + 16 * (in_lane / 8) + 4 * lane + in_lane % 8 / 2;
+      places.of[half][i] = static_cast<uint8_t>(pair + 64 * (i % 2));
+    }
+  }
+  return places;
 }
+inline constexpr PairPlaces kPairPlaces = MakePairPlaces();
 
-void PairE4m3(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
-  const __m512i spread = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  for (int64_t i = 0; i < n; i += 64) {
-    const __mmask64 present = n - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (n - i)) - 1;
-    const __m512i from_a = _mm512_maskz_loadu_epi8(present, a + i);
-    const __m512i from_b = _mm512_maskz_loadu_epi8(b == nullptr ? 0 : present, b + i);
-    StorePairs(E4m3Bytes(_mm512_permutexvar_epi32(spread, from_a)),
-               E4m3Bytes(_mm512_permutexvar_epi32(spread, from_b)), out + i);
+/// 64 pairs of codes: two shuffles to pair them, two look-ups each for both halves, four to bring
+/// the bytes of each BF16 together.
+HWY_INLINE void PairCodes(__m512i a, __m512i b, uint32_t* out) {
+  KV_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const __m512i places = _mm512_load_si512(kPairPlaces.of[half]);
+    const E4m3Bytes bytes(_mm512_permutex2var_epi8(a, places, b));
+    _mm512_storeu_si512(out, _mm512_unpacklo_epi8(bytes.lower, bytes.upper));
+    _mm512_storeu_si512(out + kLanes, _mm512_unpackhi_epi8(bytes.lower, bytes.upper));
+    out += 2 * kLanes;
   }
 }
 
-void PairBf16(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
+HWY_INLINE void PairE4m3(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
+  int64_t i = 0;
+  if (b != nullptr) {
+    for (; i + 64 <= n; i += 64) {
+      PairCodes(_mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i), out + i);
+    }
+  }
+  for (; i < n; i += 64) {
+    const __mmask64 present = n - i >= 64 ? ~uint64_t{0} : (uint64_t{1} << (n - i)) - 1;
+    PairCodes(_mm512_maskz_loadu_epi8(present, a + i),
+              _mm512_maskz_loadu_epi8(b == nullptr ? 0 : present, b + i), out + i);
+  }
+}
+
+HWY_INLINE void PairBf16(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
   alignas(64) static constexpr uint16_t kFirstHalf[32] = {
       0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
@@ -82,13 +103,25 @@ void PairBf16(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
 
 /// Pairs of rows 2i and 2i + 1 for every i; a row beyond the last is 0. `out` rows are `stride`
 /// pairs apart, a multiple of 64, and 0 beyond n.
-void PairRows(Format format, StoredRows from, int64_t num_rows, int64_t n, int64_t stride,
-              uint32_t* out) {
+template <bool kIsFp8>
+HWY_INLINE void PairAll(StoredRows from, int64_t num_rows, int64_t n, int64_t stride,
+                        uint32_t* out) {
   for (int64_t row = 0; row < num_rows; row += 2) {
     const uint8_t* a = from.data + row * from.stride;
     const uint8_t* b = row + 1 < num_rows ? a + from.stride : nullptr;
-    (is_fp8(format) ? PairE4m3 : PairBf16)(a, b, n, out + row / 2 * stride);
+    uint32_t* pairs = out + row / 2 * stride;
+    if constexpr (kIsFp8) {
+      PairE4m3(a, b, n, pairs);
+    } else {
+      PairBf16(a, b, n, pairs);
+    }
   }
+}
+
+void PairRows(Format format, StoredRows from, int64_t num_rows, int64_t n, int64_t stride,
+              uint32_t* out) {
+  is_fp8(format) ? PairAll<true>(from, num_rows, n, stride, out)
+                 : PairAll<false>(from, num_rows, n, stride, out);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -36,16 +36,16 @@ RowRange rows_that_see(const AttendRows& rows, int64_t first, int64_t end) {
 void load_scales(const AttendRows& rows, Side which, int64_t first, int64_t end, float factor,
                  float* scales) {
   const SideLayout& side = rows.cache->page.side(which);
-  std::fill_n(scales, kKeysPerTile, factor);
-  if (!has_inline_scales(side.format)) return;
+  const bool is_inline = has_inline_scales(side.format);
+  std::fill_n(scales, kKeysPerTile, is_inline ? 1.0f : factor);
+  if (!is_inline) return;
   const auto load = [&](const uint8_t* page, int64_t slot, int64_t at, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      float scale;
-      std::memcpy(&scale, page + side.scale_byte(rows.kv_head, slot + i), sizeof scale);
-      scales[at + i] = scale * factor;
-    }
+    copy_row(page + side.scale_byte(rows.kv_head, slot), side.scale_slot_stride, count,
+             sizeof(float), reinterpret_cast<uint8_t*>(scales + at));
   };
   for_each_piece(rows, first, end, load);
+#pragma omp simd
+  for (int64_t i = 0; i < kKeysPerTile; ++i) scales[i] *= factor;
 }
 
 StoredRows stored_keys(const AttendRows& rows, int64_t first, int64_t end, uint8_t* copy) {
