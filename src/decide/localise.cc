@@ -84,10 +84,13 @@ void find_head_gap(const DecideOptions& options, const std::vector<RangeRecord>&
                    worst->layer, worst->side, worst_head, worst_gap, worst->tokens)});
 }
 
-void find_lone_clipping(const std::vector<RangeRecord>& ranges, RangeFindings& out) {
+/// A few values beyond the calibrated range are no dispersion: as many as count as drift.
+void find_lone_clipping(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                        RangeFindings& out) {
+  const auto clips = [&](double share) { return share > options.token_clip_frac; };
   for (const RangeRecord& range : ranges) {
     if (range.layout != "fp8_tensor" || range.clip_frac_heads.size() < 2) continue;
-    if (std::ranges::count_if(range.clip_frac_heads, [](double f) { return f > 0; }) != 1) continue;
+    if (std::ranges::count_if(range.clip_frac_heads, clips) != 1) continue;
     out.has_head_dispersion = true;
     out.reasons.push_back({"HEAD_DISPERSION", range.record_id,
                            fmt::format("layer {} side {}: one KV head alone clips ({:.2g} of the "
@@ -148,7 +151,7 @@ RangeFindings read_ranges(const DecideOptions& options, const std::vector<RangeR
   RangeFindings out;
   find_offsets(options, ranges, layouts, out);
   find_head_gap(options, ranges, out);
-  if (!out.has_head_dispersion) find_lone_clipping(ranges, out);
+  if (!out.has_head_dispersion) find_lone_clipping(options, ranges, out);
   find_token_drift(options, ranges, out);
   return out;
 }
