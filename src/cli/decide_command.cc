@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "cli/export_verified.h"
 #include "cli/session.h"
+#include "decide/set_option.h"
 #include "decide/verdict_json.h"
 #include "kvscale/error.h"
 #include "report/verdict_report.h"
@@ -23,7 +25,8 @@ Commands commands(const DecideArgs& args) {
   if (!args.run.prompts.empty()) repeat += " --prompts " + quoted(args.run.prompts);
   if (!args.buckets.empty()) repeat += fmt::format(" --buckets {}", fmt::join(args.buckets, ","));
   if (!args.tasks.empty()) repeat += fmt::format(" --tasks {}", fmt::join(args.tasks, ","));
-  if (args.target != defaults.target) repeat += " --target " + quoted(args.target);
+  if (!args.target.empty()) repeat += " --target " + quoted(args.target);
+  for (const std::string& one : args.set) repeat += " --set " + quoted(one);
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
   std::string margin = "--margin " + args.margin;
   if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
@@ -65,13 +68,25 @@ void check_buckets(const std::vector<int64_t>& buckets, int64_t context) {
   }
 }
 
+/// Which layouts there are and how they are read and written is the engine's matter. Without an
+/// engine: every layout, codes widened exactly, rounded to nearest.
+void set_target(const std::string& target, DecideOptions& options) {
+  if (target.empty()) return;
+  const TargetRow& row = find_target(target);
+  options.target = std::string(row.name);
+  options.rounding = row.round == "truncate" ? Rounding::kTruncate : Rounding::kNearestEven;
+  // Per-token-head scales are read with 16-bit queries everywhere; Machine::arm knows.
+  options.math = support("fp8_scale1", row.name).math == "fp8" ? Math::kFp8 : Math::kBf16;
+}
+
 DecideOptions decide_options(const DecideArgs& args) {
   DecideOptions options = DecideOptions::named(args.margin);
   if (args.bucket_points > 0) options.margin.bucket = args.bucket_points / 100;
   if (args.overall_points > 0) options.margin.overall = args.overall_points / 100;
   if (args.documents > 0) options.documents = args.documents;
   if (args.questions > 0) options.questions_per_document = args.questions;
-  options.target = std::string(find_target(args.target).name);
+  set_target(args.target, options);
+  for (const std::string& one : args.set) set_option(options, one);
   options.commands = commands(args);
   return options;
 }
@@ -97,14 +112,89 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
 }
 
 /// Everything that decides what is run, so that the same command resumes and another one does not.
-std::string configuration(const StudyOptions& o) {
+std::string configuration(const StudyOptions& o, const std::vector<std::string>& set) {
   return fmt::format(
-      "margin {} {} {}\ndocuments {} questions {}\nbuckets {}\ntasks {}\nseed {}\ntarget "
-      "{}\ngenerator {}",
-      o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity, o.decide.documents,
-      o.decide.questions_per_document, fmt::join(o.buckets, ","),
+      "margin {} {} {}\nmath {} round {}\nlooks {}\ndocuments {} questions {}\nbuckets {}\ntasks "
+      "{}\nseed {}\ntarget "
+      "{}\nset {}\ngenerator {}",
+      o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity,
+      o.decide.math == Math::kFp8 ? "fp8" : "bf16",
+      o.decide.rounding == Rounding::kTruncate ? "truncate" : "nearest",
+      fmt::join(o.decide.looks, ","), o.decide.documents, o.decide.questions_per_document,
+      fmt::join(o.buckets, ","),
       o.tasks.empty() ? "piloted" : fmt::format("{}", fmt::join(o.tasks, ",")), o.seed,
-      o.decide.target, kGeneratorVersion);
+      o.decide.target, fmt::join(set, " "), kGeneratorVersion);
+}
+
+/// The layers of the accepted arm; an export knows whole layers only.
+std::vector<int64_t> whole_bf16_layers(const ArmSpec& arm) {
+  std::vector<int64_t> out;
+  for (const Bf16Side& side : arm.bf16) {
+    if (!side.k || !side.v) {
+      throw UnsupportedError(fmt::format(
+          "export: {}: K or V of a layer alone in BF16 has no form that an engine reads",
+          arm.text()));
+    }
+    out.push_back(side.layer);
+  }
+  return out;
+}
+
+/// Whether the engine gets the accepted arm's layout from the model's directory.
+bool needs_directory(const ArmSpec& arm, const TargetRow& row) {
+  if (arm.needs_scales()) return true;
+  const bool is_switched_by_flag = row.engine == "vllm" || row.engine == "sglang";
+  return arm.layout == ArmLayout::kFp8Scale1 && !is_switched_by_flag;
+}
+
+ExportArgs export_args(const DecideArgs& args, const ArmSpec& arm,
+                       const std::filesystem::path& folder) {
+  ExportArgs out;
+  out.model = args.run.model;
+  out.target = args.target;
+  out.layout = std::string(name(arm.layout));
+  out.bf16_layers = whole_bf16_layers(arm);
+  if (arm.needs_scales()) out.scales = (folder / "scales.json").string();
+  out.out = (folder / "export").string();
+  return out;
+}
+
+std::string export_command(const ExportArgs& args, const std::string& model) {
+  std::string out = fmt::format("kvscale export {} --out {} --target {} --layout {}", model,
+                                quoted(args.out), quoted(args.target), args.layout);
+  if (!args.scales.empty()) out += " --scales " + quoted(args.scales);
+  if (!args.bf16_layers.empty()) {
+    out += fmt::format(" --bf16-layers {}", fmt::join(args.bf16_layers, ","));
+  }
+  return out;
+}
+
+/// For an engine that was named: the directory that it loads, written beside the verdict and read
+/// back by its rules. A directory that does not prove itself takes the exit code with it.
+void export_accepted(const DecideArgs& args, const std::filesystem::path& folder,
+                     Verdict& verdict) {
+  if (args.target.empty() || verdict.layout.empty()) return;
+  const TargetRow& row = find_target(args.target);
+  const ArmSpec arm = ArmSpec::parse(verdict.layout);
+  if (!needs_directory(arm, row)) return;
+  const ExportArgs request = export_args(args, arm, folder);
+  if (!std::filesystem::is_directory(model_path(args.run.model))) {
+    verdict.next.push_back({export_command(request, "HF_DIRECTORY --any-model"),
+                            fmt::format("{} reads scales from a Hugging Face directory of this "
+                                        "model only; {} is none",
+                                        row.engine, args.run.model)});
+    return;
+  }
+  std::filesystem::remove_all(request.out);  // of an earlier end of this run
+  const Exported result = export_verified(request);
+  verdict.launch[std::string(row.engine)] = {result.launch.text, result.launch.notes};
+  verdict.notices.push_back(fmt::format("{}: {} scales for {}, read back by its rules: {}",
+                                        request.out, result.record.scales.size(), row.name,
+                                        result.check.verdict));
+  for (const ScaleWarning& finding : result.check.findings) {
+    verdict.notices.push_back(fmt::format("{}: {}", request.out, finding.text));
+  }
+  if (result.check.verdict == "contradicted") verdict.exit_code = kExitInconclusive;
 }
 
 }  // namespace
@@ -114,15 +204,16 @@ int run_decide(const DecideArgs& args) {
   const std::vector<Prompt> prompts = session.prompts(StudyOptions{}.max_new_tokens);
   const StudyOptions options = study_options(args, session, prompts);
   check_options(options.decide);
-  const auto folder = session.run_folder("decide", configuration(options), prompts);
+  const auto folder = session.run_folder("decide", configuration(options, args.set), prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
-  RecordLog log(folder / "records.jsonl");
+  RecordLog log(folder / "records.jsonl", machine_name());
   const auto model = session.model(progress);
   DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(), options,
                     folder, log, progress);
   Verdict verdict = study.run();
   progress.finish_line();
   verdict.notices.insert(verdict.notices.end(), study.notices().begin(), study.notices().end());
+  export_accepted(args, folder, verdict);
 
   const VerdictReport report{verdict, log.records(), session.model_facts(),
                              session.prompt_facts(prompts),

@@ -93,7 +93,7 @@ int run_eval(const EvalArgs& args) {
                                                      fmt::join(edges, ","), scale_files(names)),
                                          prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
-  RecordLog log(folder / "records.jsonl");
+  RecordLog log(folder / "records.jsonl", machine_name());
   const auto model = session.model(progress);
   const std::vector<ArmToRun> arms = arms_to_run(names, session, model, prompts, progress);
   run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}}, log, progress);

@@ -8,14 +8,13 @@
 #include "checkpoint/hf_config.h"
 #include "checkpoint/scales/export_checkpoint.h"
 #include "checkpoint/scales/export_scales.h"
+#include "cli/export_verified.h"
 #include "cli/scale_args.h"
 #include "cli/scale_source.h"
 #include "cli/scale_text.h"
 #include "cli/session.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
-#include "targets/launch_line.h"
-#include "targets/verify.h"
 #include "text/sha256.h"
 
 namespace kv::cli {
@@ -181,7 +180,7 @@ int exit_code(const std::string& verdict) {
 
 }  // namespace
 
-int run_export(const ExportArgs& args) {
+Exported export_verified(const ExportArgs& args) {
   const TargetRow& row = find_target(args.target);
   const std::filesystem::path path = model_path(args.model);
   if (!std::filesystem::is_directory(path)) {
@@ -218,8 +217,13 @@ int run_export(const ExportArgs& args) {
   const ScaleSet written = read_scales(args.out);
   const Verification check = verify(written, written.record->scales,
                                     {std::string(row.name), "", static_cast<int>(args.tp)});
-  print_result(args, request.record, launch, check);
-  return exit_code(check.verdict);
+  return {request.record, launch, check};
+}
+
+int run_export(const ExportArgs& args) {
+  const Exported result = export_verified(args);
+  print_result(args, result.record, result.launch, result.check);
+  return exit_code(result.check.verdict);
 }
 
 }  // namespace kv::cli

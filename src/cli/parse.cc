@@ -125,7 +125,14 @@ void add_decide(CLI::App& app, DecideArgs& args) {
   c->add_option("--questions", args.questions,
                 "questions per document (default: what the margin needs)")
       ->check(whole_from(1));
-  c->add_option("--target", args.target, "what will serve the model")->capture_default_str();
+  c->add_option(
+      "--target", args.target,
+      "the engine that will serve, as in `kvscale targets`, with @DEVICE where one is meant "
+      "(vllm:flash_attn3@h100): its layouts, its numerics, and at the end its directory");
+  c->add_option("--set", args.set,
+                "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
+                "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
+      ->allow_extra_args(false);
   c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
       ->check(kPoints);

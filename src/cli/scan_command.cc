@@ -22,7 +22,7 @@ int run_scan(const ScanArgs& args) {
                                      args.rounding, options.with_bf16_layers),
                          prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
-  RecordLog log(folder / "records.jsonl");
+  RecordLog log(folder / "records.jsonl", machine_name());
   const auto model = session.model(progress);
   const ScanResult result =
       kv::run_scan(model, prompts, session.calibration_source(), options, log, progress);

@@ -159,10 +159,11 @@ PromptFacts Session::prompt_facts(const std::vector<Prompt>& prompts) const {
 
 RunFacts run_facts(const std::vector<FactsRecord>& facts, const std::string& command) {
   RunFacts out;
-  std::set<std::string> kernels;
+  std::set<std::string> kernels, machines;
   std::map<std::string, int64_t> bytes;  // of an arm's largest cache
   for (const FactsRecord& arm : facts) {
     kernels.insert(arm.kernels.begin(), arm.kernels.end());
+    machines.insert(arm.machine);
     out.scale_sources[arm.arm] = arm.scale_source;
     bytes[arm.arm] = std::max(bytes[arm.arm], arm.allocated_bytes);
   }
@@ -170,7 +171,8 @@ RunFacts run_facts(const std::vector<FactsRecord>& facts, const std::string& com
   out.kernels.assign(kernels.begin(), kernels.end());
   out.peak_memory_bytes = peak_memory_bytes();
   out.seconds = seconds_since_start();
-  out.machine = machine_name();
+  // A run that was taken up again may have been on several.
+  out.machine = machines.empty() ? machine_name() : fmt::format("{}", fmt::join(machines, "; "));
   out.version = kVersion;
   out.command = command;
   return out;

@@ -31,6 +31,7 @@ struct Ask {
   std::string block;                 // "AA", "E1", "E2", "E3", "CAL"; empty where there is none
   std::vector<std::string> arms;     // as ArmSpec::parse reads them, and kControlRepeat
   std::vector<std::string> buckets;  // that are still in; empty = all
+  int64_t look = 1;                  // kQuality: the documents of this look and those before it
   int64_t documents = 0, questions_per_document = 0;  // per bucket, for kQuality, kControlTwice
   std::string reason;
 };

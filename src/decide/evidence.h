@@ -25,11 +25,12 @@ struct PreflightFact {
   std::string text;    // what was expected and found
 };
 
-/// How many examples a bucket of a block has. Until an arm has so many records there, the block
-/// counts as unfinished and is asked for again.
+/// How many examples a bucket of a block has by a look. Until an arm has so many records there, the
+/// look counts as unfinished and is asked for again.
 struct BlockSize {
   std::string block, bucket;
-  int64_t examples = 0;
+  int64_t look = 1;
+  int64_t examples = 0;  // of this look and those before it
 };
 
 /// All that a decision rests on. The records stay where they are and must outlive it.
@@ -43,7 +44,7 @@ struct Evidence {
   const Records& records;
   std::vector<LayerGeometry> layers;  // of the model, all of them
   std::vector<PreflightFact> facts;
-  std::vector<BlockSize> sizes;  // empty: a block is finished as soon as its arms have records
+  std::vector<BlockSize> sizes;  // empty: a look is finished as soon as its arms have records
 };
 
 }  // namespace kv

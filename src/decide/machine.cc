@@ -30,6 +30,10 @@ Step next_step(const DecideOptions& options, const Evidence& evidence) {
   return Machine(options, evidence).run();
 }
 
+std::string at_look(const Look& look) {
+  return look.of == 1 ? "" : fmt::format("look {} of {}: ", look.number, look.of);
+}
+
 Machine::Machine(const DecideOptions& options, const Evidence& evidence)
     : options_(options),
       evidence_(evidence),
@@ -77,11 +81,14 @@ bool Machine::is_usable(ArmLayout layout) const {
          !fault_of(text(layout));
 }
 
-bool Machine::is_finished(const std::string& block, const std::string& arm_text) const {
+bool Machine::is_finished(const std::string& block, const std::string& arm_text,
+                          int64_t look) const {
   const auto& records = examples_.of(block, arm_text);
   for (const BlockSize& size : evidence_.sizes) {
-    if (size.block != block) continue;
-    const auto in_bucket = [&](const ExampleRecord* r) { return r->bucket == size.bucket; };
+    if (size.block != block || size.look != look) continue;
+    const auto in_bucket = [&](const ExampleRecord* r) {
+      return r->bucket == size.bucket && r->look <= look;
+    };
     const bool is_dropped =
         !buckets_.empty() && std::ranges::find(buckets_, size.bucket) == buckets_.end();
     if (!is_dropped && std::ranges::count_if(records, in_bucket) < size.examples) return false;
@@ -90,38 +97,41 @@ bool Machine::is_finished(const std::string& block, const std::string& arm_text)
 }
 
 std::optional<Ask> Machine::need_quality(const std::string& state, const std::string& block,
-                                         const std::vector<std::string>& arms,
+                                         const std::vector<std::string>& arms, const Look& look,
                                          const std::string& reason) const {
-  const auto is_done = [&](const std::string& one) { return is_finished(block, one); };
+  const auto is_done = [&](const std::string& one) { return is_finished(block, one, look.number); };
   if (std::ranges::all_of(arms, is_done)) return std::nullopt;
   return Ask{.state = state,
              .kind = AskKind::kQuality,
              .block = block,
              .arms = arms,
              .buckets = buckets_,
-             .documents = options_.documents,
+             .look = look.number,
+             .documents = documents_at(options_.looks, look.number, options_.documents),
              .questions_per_document = options_.questions_per_document,
              .reason = reason};
 }
 
 Comparison Machine::run_comparison(const std::string& block, const std::string& arm_text,
-                                   const std::string& reference, double alpha) {
-  const auto pairs = examples_.pairs(block, reference, arm_text, buckets_);
+                                   const std::string& reference, const Look& look) {
+  const auto pairs = examples_.pairs(block, reference, arm_text, buckets_, look.number);
   for (const PairedBucket& pair : pairs) longest_ = std::max(longest_, pair.mean_prompt_tokens);
-  Comparison comparison =
-      compare(options_, {block, arm_text, reference}, pairs, alpha, verdict_.aa_flips);
-  verdict_.tables.push_back(comparison.table);
-  return comparison;
+  return compare(options_, {block, arm_text, reference}, pairs, look, verdict_.aa_flips);
 }
 
-/// The rows that a table's verdict rests on, as reasons.
+std::vector<Look> Machine::looks(double alpha) const {
+  return plan_looks(options_.looks, alpha, options_.alpha_shift);
+}
+
+/// The table that decided, and the rows that its verdict rests on as reasons.
 void Machine::explain(const Comparison& comparison) {
   const ArmTable& table = comparison.table;
+  verdict_.tables.push_back(table);
   const std::string rule = table.is_pass       ? "Q_PASS"
                            : table.is_material ? "Q_MATERIAL"
                            : table.is_shift()  ? "Q_SHIFT"
                                                : "Q_OPEN";
-  const double alpha = table.alpha;
+  const double alpha = table.look.alpha;
   const auto add = [&](const std::string& id, const std::string& row) {
     verdict_.reasons.push_back(
         {rule, id,
@@ -139,13 +149,17 @@ void Machine::explain(const Comparison& comparison) {
                      "{:.2g} (family-wise {:.4g})",
                      table.arm, table.reference, table.block, name(table.shift),
                      table.overall.p_loss_holm, table.p_trend_holm, table.p_sign_holm,
-                     options_.alpha_shift)});
+                     table.look.shift_level)});
   }
 }
 
 void Machine::trace(const std::string& state, const std::string& block, const std::string& arm_text,
                     const std::string& event) {
   verdict_.state_trace.push_back({state, block, arm_text, event});
+}
+
+void Machine::trace_open(const std::string& state, const ArmTable& table) {
+  trace(state, table.block, table.arm, at_look(table.look) + "open -> next look");
 }
 
 int64_t Machine::longest_tokens() const {

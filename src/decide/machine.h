@@ -18,6 +18,9 @@ namespace kv {
 inline constexpr std::array<ArmLayout, 4> kFp8Layouts = {
     ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor, ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
 
+/// "look 2 of 3: ", or nothing where there is one.
+std::string at_look(const Look& look);
+
 /// One walk through the states, from PREFLIGHT on, as far as the evidence goes. Every state returns
 /// a step, or nothing when the walk goes on.
 class Machine {
@@ -37,13 +40,15 @@ class Machine {
   // states_screen.cc: the first layout, then one calibrated scale per layer.
   Step screen();
   Step calibrate();
-  Step judge_calibrated(const Comparison& screened, bool has_screened);
+  std::optional<Step> calibrate_at(const Look& look);
+  std::optional<Step> judge_calibrated(const Look& look, const std::string& screened);
   std::optional<Step> need_calibration(const std::string& state);
 
   // states_localise.cc: where the loss sits, and trials of what that suggests.
   Step localise();
   std::optional<Step> try_selective(ArmLayout base);
   std::optional<Step> try_arm(const ArmSpec& candidate);
+  void end_trial(const ArmTable& table, const ArmTable* against);
   Step no_trial_left();
   std::vector<int> selective_layers(ArmLayout base, std::optional<Step>& step);
   double trial_alpha() const;
@@ -65,12 +70,14 @@ class Machine {
   bool is_usable(ArmLayout layout) const;
   std::optional<Reason> fault_of(const std::string& arm) const;
   std::optional<Ask> need_quality(const std::string& state, const std::string& block,
-                                  const std::vector<std::string>& arms,
+                                  const std::vector<std::string>& arms, const Look& look,
                                   const std::string& reason) const;
-  bool is_finished(const std::string& block, const std::string& arm) const;
+  bool is_finished(const std::string& block, const std::string& arm, int64_t look) const;
+  std::vector<Look> looks(double alpha) const;
   Comparison run_comparison(const std::string& block, const std::string& arm_text,
-                            const std::string& reference, double alpha);
+                            const std::string& reference, const Look& look);
   void explain(const Comparison& comparison);
+  void trace_open(const std::string& state, const ArmTable& table);
   void trace(const std::string& state, const std::string& block, const std::string& arm_text,
              const std::string& event);
   int64_t longest_tokens() const;
@@ -87,6 +94,8 @@ class Machine {
   std::vector<std::string> weak_;                  // of the last failing arm
   RangeFindings findings_;
   double longest_ = 0;  // tokens of the longest bucket, mean of its prompts
+
+  bool is_localising_ = false;  // E2 has been judged
 
   // How the trials of TRY ended.
   bool some_open_ = false, some_suggested_ = false, some_without_gain_ = false;

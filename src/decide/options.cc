@@ -1,9 +1,10 @@
 #include "decide/options.h"
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
 
+#include "decide/look_plan.h"
 #include "kvscale/error.h"
 
 namespace kv {
@@ -30,6 +31,7 @@ DecideOptions DecideOptions::quick() {
   out.commands.margin = "--margin quick";
   out.margin = {thresholds::kBucketMarginQuick, thresholds::kOverallMarginQuick,
                 thresholds::kValidityMarginQuick};
+  out.looks = {1};
   out.documents = thresholds::kDocumentsQuick;
   out.questions_per_document = thresholds::kQuestionsQuick;
   out.aa_documents = thresholds::kAaDocumentsQuick;
@@ -66,6 +68,11 @@ void check_options(const DecideOptions& options) {
   expect_at_least("questions_per_document", static_cast<double>(options.questions_per_document), 1);
   // Two documents are the least that say something about the spread between documents.
   expect_at_least("min_documents", static_cast<double>(options.min_documents), 2);
+  if (options.looks.empty() || options.looks.back() != 1) {
+    throw ValueError(fmt::format("decide: looks: expected rising shares that end with 1, found {}",
+                                 fmt::join(options.looks, ", ")));
+  }
+  plan_looks(options.looks, options.alpha_accept, options.alpha_shift);  // throws for the others
   for (const auto& [bucket, share] : options.traffic) {
     if (share > 0 && std::isfinite(share)) continue;
     throw ValueError(

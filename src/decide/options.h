@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "decide/thresholds.h"
 #include "numeric/rounding.h"
@@ -34,10 +35,12 @@ struct DecideOptions {
   bool strict = false;      // divides alpha_accept by the number of candidates that may be tried
   bool exhaustive = false;  // tries every supported layout, suggested or not
 
-  // The plan of one block, per bucket: one look at documents * questions_per_document questions.
+  // The plan of one block, per bucket: documents * questions_per_document questions, looked at when
+  // these shares of the documents are in.
+  std::vector<double> looks = {0.25, 0.5, 1};
   int64_t documents = thresholds::kDocumentsStandard;
   int64_t questions_per_document = thresholds::kQuestionsStandard;
-  int64_t aa_documents = thresholds::kDocumentsStandard;  // of E1, that the control runs twice
+  int64_t aa_documents = thresholds::kAaDocumentsStandard;  // of E1, that the control runs twice
   // A bucket outside these limits stays UNRESOLVED. 0 = any number of questions.
   int64_t min_documents = thresholds::kMinDocumentsStandard;
   int64_t max_questions_per_document = thresholds::kMaxQuestionsStandard;
@@ -64,9 +67,11 @@ struct DecideOptions {
   bool tasks_from_generators = false;
   Commands commands;
 
-  /// 2 points per bucket, 1 overall, 0.5 for validity; 125 documents x 8 questions a bucket.
+  /// 2 points per bucket, 1 overall, 0.5 for validity; 250 documents x 4 questions a bucket, looked
+  /// at when 250, 500 and 1,000 questions are in.
   static DecideOptions standard();
-  /// 5 points per bucket, 2.5 overall, 2 for validity; 50 documents x 4 questions a bucket.
+  /// 5 points per bucket, 2.5 overall, 2 for validity; 50 documents x 4 questions a bucket, one
+  /// look.
   static DecideOptions quick();
   /// "standard" or "quick". Throws ValueError for another name.
   static DecideOptions named(std::string_view preset);

@@ -50,6 +50,7 @@ void add_pair(PairedBucket& out, const ExampleRecord& reference, const ExampleRe
   out.reference_valid.push_back(reference.valid ? 1 : 0);
   out.candidate_valid.push_back(candidate.valid ? 1 : 0);
   out.chance.push_back(reference.chance);
+  out.half.push_back(reference.half);
   out.mean_prompt_tokens += static_cast<double>(reference.prompt_tokens);
 }
 
@@ -67,10 +68,11 @@ void add_documents(PairedBucket& out, std::span<const ExampleRecord* const> reco
 }
 
 std::vector<const ExampleRecord*> in_bucket(const std::vector<const ExampleRecord*>& records,
-                                            const std::string& bucket) {
+                                            const std::string& bucket, int64_t look) {
   std::vector<const ExampleRecord*> out;
-  std::ranges::copy_if(records, std::back_inserter(out),
-                       [&](const ExampleRecord* r) { return r->bucket == bucket; });
+  std::ranges::copy_if(records, std::back_inserter(out), [&](const ExampleRecord* r) {
+    return r->bucket == bucket && r->look <= look;
+  });
   return out;
 }
 
@@ -114,11 +116,12 @@ std::vector<std::string> ExampleIndex::buckets(const std::string& block,
 
 std::vector<PairedBucket> ExampleIndex::pairs(const std::string& block,
                                               const std::string& reference, const std::string& arm,
-                                              const std::vector<std::string>& buckets) const {
+                                              const std::vector<std::string>& buckets,
+                                              int64_t look) const {
   std::vector<PairedBucket> out;
   for (const std::string& bucket : buckets) {
-    const auto references = in_bucket(of(block, reference), bucket);
-    const auto candidates = in_bucket(of(block, arm), bucket);
+    const auto references = in_bucket(of(block, reference), bucket, look);
+    const auto candidates = in_bucket(of(block, arm), bucket, look);
     if (references.empty() && candidates.empty()) {
       throw ValueError(fmt::format("block {}: bucket {}: no examples of {} and {}", block, bucket,
                                    reference, arm));

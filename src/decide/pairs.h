@@ -19,6 +19,7 @@ struct PairedBucket {
   std::vector<double> reference_valid, candidate_valid;  // 0 or 1
   std::vector<double> chance;
   std::vector<int64_t> document;  // cluster ids
+  std::vector<int64_t> half;      // replicate half of each, 1 or 2; empty: not dealt into halves
   int64_t documents = 0, max_questions = 0;
   double mean_prompt_tokens = 0;
 
@@ -42,11 +43,11 @@ class ExampleIndex {
   /// Buckets of a block and arm, in order.
   std::vector<std::string> buckets(const std::string& block, const std::string& arm) const;
 
-  /// The pairs of two arms in the named buckets. Throws ValueError when they were not run on the
-  /// same examples, or a bucket has none.
+  /// The pairs of two arms in the named buckets, as far as `look` goes. Throws ValueError when they
+  /// were not run on the same examples, or a bucket has none.
   std::vector<PairedBucket> pairs(const std::string& block, const std::string& reference,
-                                  const std::string& arm,
-                                  const std::vector<std::string>& buckets) const;
+                                  const std::string& arm, const std::vector<std::string>& buckets,
+                                  int64_t look = 1) const;
 
  private:
   std::map<std::pair<std::string, std::string>, std::vector<const ExampleRecord*>> arms_;

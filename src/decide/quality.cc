@@ -9,10 +9,10 @@
 #include "decide/evidence.h"
 #include "decide/sample_plan.h"
 #include "kvscale/error.h"
-#include "stats/distributions.h"
 #include "stats/holm.h"
 #include "stats/mcnemar.h"
 #include "stats/sample_size.h"
+#include "stats/sequential.h"
 
 namespace kv {
 namespace {
@@ -45,8 +45,19 @@ std::string table_id(const ComparisonNames& names) {
                      against_control ? "" : names.reference);
 }
 
+/// Mean differences of the two replicate halves; NaN for a half without examples.
+std::array<double, 2> half_diffs(const PairedBucket& pairs) {
+  std::array<double, 2> sums = {}, counts = {};
+  for (size_t i = 0; i < pairs.half.size(); ++i) {
+    const size_t half = pairs.half[i] == 1 ? 0 : 1;
+    sums[half] += pairs.candidate[i] - pairs.reference[i];
+    ++counts[half];
+  }
+  return {sums[0] / counts[0], sums[1] / counts[1]};
+}
+
 BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
-                     const PairedBucket& pairs, const PairedSummary& summary, double alpha) {
+                     const PairedBucket& pairs, const PairedSummary& summary, const Look& look) {
   BucketRow row;
   row.id = fmt::format("{}/{}", table_id(names), pairs.bucket);
   row.bucket = pairs.bucket;
@@ -61,10 +72,11 @@ BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
   row.mean_ctrl = summary.mean_control;
   row.mean_cand = summary.mean_candidate;
   row.diff = summary.diff;
+  row.half_diffs = half_diffs(pairs);
   row.se_iid = summary.se_iid;
   row.se_cr1 = summary.se_cr1;
   const Shift shift = bucket_shift(summary);
-  row.interval = shift.interval(-normal_quantile(alpha));
+  row.interval = shift.interval(look.bound);
   row.p_ni = margin_test(shift, options.margin.bucket).p_ni;
   row.p_loss = p_of_loss(summary);
   row.note = limits_note(options, row);
@@ -96,6 +108,13 @@ double weighted_mean(std::span<const PairedSummary> summaries, std::span<const d
   return sum / std::accumulate(shares.begin(), shares.end(), 0.0);
 }
 
+double weighted_half(const std::vector<BucketRow>& rows, std::span<const double> shares,
+                     size_t half) {
+  double sum = 0;
+  for (size_t i = 0; i < rows.size(); ++i) sum += shares[i] * rows[i].half_diffs[half];
+  return sum / std::accumulate(shares.begin(), shares.end(), 0.0);
+}
+
 double p_of_overall_loss(const Shift& shift, double flips) {
   const PairedCounts& counts = shift.counts();
   if (flips == 0) return 1;
@@ -103,7 +122,7 @@ double p_of_overall_loss(const Shift& shift, double flips) {
 }
 
 OverallRow overall_row(const std::string& id, std::span<const PairedSummary> summaries,
-                       std::span<const double> shares, double margin, double alpha) {
+                       std::span<const double> shares, double margin, const Look& look) {
   OverallRow row;
   row.id = id;
   row.margin = margin;
@@ -120,7 +139,7 @@ OverallRow overall_row(const std::string& id, std::span<const PairedSummary> sum
   row.mean_cand = weighted_mean(summaries, shares, &PairedSummary::mean_candidate);
   const Shift shift = overall_shift(summaries, shares);
   row.diff = shift.estimate();
-  row.interval = shift.interval(-normal_quantile(alpha));
+  row.interval = shift.interval(look.bound);
   row.p_ni = margin_test(shift, margin).p_ni;
   row.p_loss = p_of_overall_loss(shift, row.losses + row.gains);
   row.verdict = bucket_verdict(row.interval, margin);
@@ -150,19 +169,46 @@ Curve length_curve(const Comparison& comparison) {
   return curve;
 }
 
-ShiftType shift_type(const ArmTable& table, double alpha) {
-  const auto is_rejected = [&](double p) { return p <= alpha; };
-  if (is_rejected(table.p_trend_holm)) return ShiftType::kLengthGrowing;
-  const bool is_general = is_rejected(table.overall.p_loss_holm) || is_rejected(table.p_sign_holm);
+/// Which statistics of the family have the sign of a loss in both replicate halves. Without halves
+/// nothing is known of it, and nothing is held against them.
+struct Repeats {
+  bool overall = true, trend = true, sign = true;
+  std::vector<bool> buckets;
+};
+
+bool is_loss_in_both(const std::array<double, 2>& diffs) { return diffs[0] < 0 && diffs[1] < 0; }
+
+Repeats repeats_in_halves(const ArmTable& table, const Curve& curve) {
+  Repeats out;
+  for (const BucketRow& row : table.buckets) out.buckets.push_back(is_loss_in_both(row.half_diffs));
+  out.overall = is_loss_in_both(table.overall.half_diffs);
+  for (size_t half = 0; half < 2; ++half) {
+    std::vector<double> diffs;
+    for (const BucketRow& row : table.buckets) diffs.push_back(row.half_diffs[half]);
+    const auto negative = std::ranges::count_if(diffs, [](double d) { return d < 0; });
+    const auto positive = std::ranges::count_if(diffs, [](double d) { return d > 0; });
+    out.sign &= negative > positive;
+    out.trend &= curve.has_trend() && weighted_trend(curve.x, diffs, curve.variances).slope < 0;
+  }
+  return out;
+}
+
+ShiftType shift_type(const ArmTable& table, const Repeats& repeats) {
+  const auto is_rejected = [&](double p) { return p <= table.look.shift_level; };
+  if (is_rejected(table.p_trend_holm) && repeats.trend) return ShiftType::kLengthGrowing;
+  const bool is_general = (is_rejected(table.overall.p_loss_holm) && repeats.overall) ||
+                          (is_rejected(table.p_sign_holm) && repeats.sign);
   if (is_general && table.p_heterogeneity >= thresholds::kHeterogeneityP)
     return ShiftType::kUniform;
-  const bool is_local = std::ranges::any_of(
-      table.buckets, [&](const BucketRow& row) { return is_rejected(row.p_loss_holm); });
+  bool is_local = false;
+  for (size_t i = 0; i < table.buckets.size(); ++i) {
+    is_local |= is_rejected(table.buckets[i].p_loss_holm) && repeats.buckets[i];
+  }
   return is_general || is_local ? ShiftType::kLocalised : ShiftType::kNone;
 }
 
 /// The family of 4.9: overall, trend, sign and every bucket, adjusted together.
-void test_for_shift(Comparison& comparison, double alpha) {
+void test_for_shift(Comparison& comparison, bool has_halves) {
   ArmTable& table = comparison.table;
   const Curve curve = length_curve(comparison);
   if (curve.has_trend()) {
@@ -177,7 +223,10 @@ void test_for_shift(Comparison& comparison, double alpha) {
   table.p_trend_holm = adjusted[1];
   table.p_sign_holm = adjusted[2];
   for (size_t i = 0; i < table.buckets.size(); ++i) table.buckets[i].p_loss_holm = adjusted[3 + i];
-  table.shift = shift_type(table, alpha);
+  Repeats repeats;
+  repeats.buckets.assign(table.buckets.size(), true);
+  if (has_halves) repeats = repeats_in_halves(table, curve);
+  table.shift = shift_type(table, repeats);
 }
 
 bool is_weak(const BucketRow& row, double alpha) {
@@ -186,13 +235,17 @@ bool is_weak(const BucketRow& row, double alpha) {
 }
 
 /// Q_PASS and Q_MATERIAL of the method's 6.3.
-void judge(ArmTable& table) {
+void judge(ArmTable& table, const Margins& margin) {
   const auto passes = [](const auto& row) { return is_non_inferior(row.verdict); };
   table.is_pass =
       std::ranges::all_of(table.buckets, passes) && passes(table.overall) && passes(table.validity);
   table.is_material = std::ranges::any_of(table.buckets, [](const BucketRow& row) {
     return row.verdict == BucketVerdict::kMaterialLoss;
   });
+  table.is_beyond_margin = table.overall.diff < -margin.overall ||
+                           std::ranges::any_of(table.buckets, [&](const BucketRow& row) {
+                             return row.diff < -margin.bucket;
+                           });
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& bucket) {
@@ -202,39 +255,43 @@ bool contains(const std::vector<std::string>& list, const std::string& bucket) {
 }  // namespace
 
 Comparison compare(const DecideOptions& options, const ComparisonNames& names,
-                   const std::vector<PairedBucket>& buckets, double alpha, double aa_flips) {
+                   const std::vector<PairedBucket>& buckets, const Look& look, double aa_flips) {
   Comparison out;
   ArmTable& table = out.table;
   table.block = names.block;
   table.arm = names.arm;
   table.reference = names.reference;
-  table.alpha = alpha;
+  table.look = look;
   std::vector<PairedSummary> validity;
   std::vector<double> shares;
   const double power = power_per_bucket(options.plan_power, static_cast<int>(buckets.size()));
-  const SamplePlan plan{alpha, power, aa_flips};
+  const SamplePlan plan{nominal_level(look.bound), power, aa_flips};
   for (const PairedBucket& bucket : buckets) {
     out.scores.push_back(summarize_scores(bucket));
-    table.buckets.push_back(bucket_row(options, names, bucket, out.scores.back(), alpha));
+    table.buckets.push_back(bucket_row(options, names, bucket, out.scores.back(), look));
     table.buckets.back().n_required = plan.questions(out.scores.back(), options.margin.bucket);
     validity.push_back(summarize_validity(bucket));
     shares.push_back(traffic_share(options, bucket.bucket));
   }
   const std::string id = table_id(names);
-  table.overall = overall_row(id + "/overall", out.scores, shares, options.margin.overall, alpha);
+  table.overall = overall_row(id + "/overall", out.scores, shares, options.margin.overall, look);
   table.overall.n_required = plan.questions_pooled(out.scores, options.margin.overall);
-  table.validity = overall_row(id + "/validity", validity, shares, options.margin.validity, alpha);
+  table.validity = overall_row(id + "/validity", validity, shares, options.margin.validity, look);
   table.validity.n_required = plan.questions_pooled(validity, options.margin.validity);
-  test_for_shift(out, options.alpha_shift);
-  judge(table);
+  for (size_t half = 0; half < 2; ++half) {
+    table.overall.half_diffs[half] = weighted_half(table.buckets, shares, half);
+  }
+  test_for_shift(out, std::ranges::none_of(
+                          buckets, [](const PairedBucket& bucket) { return bucket.half.empty(); }));
+  judge(table, options.margin);
   return out;
 }
 
-std::vector<std::string> weak_buckets(const ArmTable& table, double alpha_shift) {
+std::vector<std::string> weak_buckets(const ArmTable& table) {
   std::vector<std::string> all, weak;
   for (const BucketRow& row : table.buckets) {
     all.push_back(row.bucket);
-    if (is_weak(row, alpha_shift)) weak.push_back(row.bucket);
+    if (is_weak(row, table.look.shift_level)) weak.push_back(row.bucket);
   }
   return table.shift == ShiftType::kUniform || weak.empty() ? all : weak;
 }
@@ -268,8 +325,9 @@ Improvement test_improvement(const DecideOptions& options, const Comparison& com
     // One-sided for a gain: gains and losses change places.
     out.p = counts.n > 0 ? mcnemar(counts.gains, counts.losses).midp_loss : shift.p_above(0);
   }
-  out.is_shown = out.p <= options.alpha_shift && !is_worse_somewhere;
-  const SamplePlan plan{options.alpha_shift, options.plan_power, 0};
+  const double level = comparison.table.look.shift_level;
+  out.is_shown = out.p <= level && !is_worse_somewhere;
+  const SamplePlan plan{level, options.plan_power, 0};
   const double gain = out.diff > 0 ? out.diff : options.margin.bucket;
   out.n_required = plan.questions_to_detect(summaries, gain);
   return out;

@@ -23,21 +23,22 @@ struct Comparison {
 
 /// All tests of one arm against one reference on one block: bucket verdicts at margin.bucket,
 /// overall and validity, and the family of tests for a persistent shift (overall, trend, sign,
-/// every bucket; Holm). `alpha` is the one-sided level of acceptance, aa_flips the flip rate of the
-/// control's repeat, which sample sizes are planned with at least. Every bucket needs 2 documents.
+/// every bucket; Holm; each with its sign in both replicate halves). aa_flips is the flip rate of
+/// the control's repeat, which sample sizes are planned with at least. Every bucket needs 2
+/// documents.
 Comparison compare(const DecideOptions& options, const ComparisonNames& names,
-                   const std::vector<PairedBucket>& buckets, double alpha, double aa_flips);
+                   const std::vector<PairedBucket>& buckets, const Look& look, double aa_flips);
 
 /// Buckets with a loss: MATERIAL_LOSS, LOSS_UNSIZED or rejected by Holm; all if the shift is
 /// uniform or no bucket stands out.
-std::vector<std::string> weak_buckets(const ArmTable& table, double alpha_shift);
+std::vector<std::string> weak_buckets(const ArmTable& table);
 
 /// Every bucket outside `weak` NON_INFERIOR to the table's reference.
 bool has_no_regression(const ArmTable& table, const std::vector<std::string>& weak);
 
 /// The pooled test of "better" over the buckets `weak`.
 struct Improvement {
-  bool is_shown = false;  // rejects at alpha_shift and no bucket of `weak` is worse
+  bool is_shown = false;  // rejects at the look's level and no bucket of `weak` is worse
   double diff = 0, p = 1;
   int64_t n = 0;
   double n_required = 0;  // questions per bucket to show a gain of this size

@@ -117,43 +117,60 @@ std::optional<Step> Machine::try_arm(const ArmSpec& candidate) {
   std::vector<std::string> arms = {control};
   if (has_tensor) arms.push_back(tensor);
   arms.push_back(candidate_text);
-  if (auto ask =
-          need_quality("TRY", "E3", arms,
-                       fmt::format("{} on examples that did not suggest it", candidate_text))) {
-    return *ask;
-  }
-  const Comparison tried = run_comparison("E3", candidate_text, control, trial_alpha());
-  explain(tried);
-  const ArmTable& table = tried.table;
-  if (!table.is_pass) {
-    const bool is_open = table.is_open();
-    (is_open ? some_open_ : some_failed_) = true;
-    if (is_open) open_n_ = std::max(open_n_, questions_required(table));
-    trace("TRY", "E3", candidate_text,
-          fmt::format("{} -> next", is_open             ? "Q_OPEN"
-                                    : table.is_material ? "Q_MATERIAL"
-                                                        : "Q_SHIFT"));
-    return std::nullopt;
-  }
-  if (has_tensor) {
-    const Comparison against = run_comparison("E3", candidate_text, tensor, options_.alpha_accept);
-    if (!has_no_regression(against.table, weak_)) {
-      // It is not worse than BF16; that it is not worse than C2 either needs more questions.
-      some_open_ = true;
-      open_n_ = std::max(open_n_, questions_required(against.table));
-      verdict_.reasons.push_back({"NOREG", against.table.overall.id,
-                                  fmt::format("{} is not shown to be no worse than {} outside {}",
-                                              candidate_text, tensor, fmt::join(weak_, " "))});
-      trace("TRY", "E3", candidate_text, "Q_PASS, NOREG not shown -> next");
+  for (const Look& look : looks(trial_alpha())) {
+    if (auto ask =
+            need_quality("TRY", "E3", arms, look,
+                         fmt::format("{} on examples that did not suggest it", candidate_text))) {
+      return *ask;
+    }
+    const Comparison tried = run_comparison("E3", candidate_text, control, look);
+    std::optional<Comparison> against;
+    if (tried.table.is_pass && has_tensor) {
+      against = run_comparison("E3", candidate_text, tensor, look);
+    }
+    const bool has_regression = against && !has_no_regression(against->table, weak_);
+    const bool is_open = tried.table.is_open() || has_regression;
+    if (is_open && !look.is_last()) {
+      trace_open("TRY", tried.table);
+      continue;
+    }
+    explain(tried);
+    if (against) verdict_.tables.push_back(against->table);
+    if (is_open || !tried.table.is_pass) {
+      end_trial(tried.table, has_regression ? &against->table : nullptr);
       return std::nullopt;
     }
+    trace("TRY", "E3", candidate_text, at_look(look) + "Q_PASS -> SYSTEMS");
+    Step step = systems(candidate, tried);
+    const auto* verdict = std::get_if<Verdict>(&step);
+    if (verdict == nullptr || !verdict->sub_reason.starts_with("NO_SYSTEMS_GAIN")) return step;
+    some_without_gain_ = true;  // another layout may still gain enough
+    return std::nullopt;
   }
-  trace("TRY", "E3", candidate_text, "Q_PASS -> SYSTEMS");
-  Step step = systems(candidate, tried);
-  const auto* verdict = std::get_if<Verdict>(&step);
-  if (verdict == nullptr || !verdict->sub_reason.starts_with("NO_SYSTEMS_GAIN")) return step;
-  some_without_gain_ = true;  // another layout may still gain enough
   return std::nullopt;
+}
+
+/// A trial that accepted nothing. `against`: it is not worse than BF16, but that it is no worse
+/// than C2 either, by this table, needs more questions.
+void Machine::end_trial(const ArmTable& table, const ArmTable* against) {
+  const std::string look = at_look(table.look);
+  if (against != nullptr) {
+    some_open_ = true;
+    open_n_ = std::max(open_n_, questions_required(*against));
+    verdict_.reasons.push_back({"NOREG", against->overall.id,
+                                fmt::format("{} is not shown to be no worse than {} outside {}",
+                                            table.arm, against->reference, fmt::join(weak_, " "))});
+    trace("TRY", "E3", table.arm, look + "Q_PASS, NOREG not shown -> next");
+    return;
+  }
+  const bool is_open = table.is_open();
+  (is_open ? some_open_ : some_failed_) = true;
+  if (is_open) open_n_ = std::max(open_n_, questions_required(table));
+  trace("TRY", "E3", table.arm,
+        fmt::format("{}{} -> next", look,
+                    is_open             ? "Q_OPEN"
+                    : table.is_material ? "Q_MATERIAL"
+                                        : "Q_SHIFT"));
 }
 
 Step Machine::no_trial_left() {

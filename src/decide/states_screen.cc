@@ -65,106 +65,141 @@ Step Machine::screen() {
   if (candidate.needs_scales()) {
     if (auto step = need_calibration("SCREEN")) return *step;
   }
-  if (auto ask = need_quality(
-          "SCREEN", "E1", {std::string(kControlArm), candidate.text()},
-          fmt::format("the cheapest layout that runs, {}, against BF16", candidate.text()))) {
-    return *ask;
+  for (const Look& look : looks(options_.alpha_accept)) {
+    if (auto ask = need_quality(
+            "SCREEN", "E1", {std::string(kControlArm), candidate.text()}, look,
+            fmt::format("the cheapest layout that runs, {}, against BF16", candidate.text()))) {
+      return *ask;
+    }
+    const Comparison screened =
+        run_comparison("E1", candidate.text(), std::string(kControlArm), look);
+    if (screened.table.is_open() && !look.is_last()) {
+      trace_open("SCREEN", screened.table);
+      continue;
+    }
+    explain(screened);
+    if (screened.table.is_pass) {
+      trace("SCREEN", "E1", candidate.text(), at_look(look) + "Q_PASS -> SYSTEMS");
+      return systems(candidate, screened);
+    }
+    if (screened.table.is_open()) {
+      trace("SCREEN", "E1", candidate.text(), at_look(look) + "Q_OPEN");
+      return too_few(
+          fmt::format("{} on E1 is neither shown to be harmless nor to lose", candidate.text()),
+          questions_required(screened.table));
+    }
+    weak_ = weak_buckets(screened.table);
+    trace(
+        "SCREEN", "E1", candidate.text(),
+        fmt::format("{}{} in {} -> CALIBRATE", at_look(look),
+                    screened.table.is_material ? "Q_MATERIAL" : "Q_SHIFT", fmt::join(weak_, " ")));
+    break;
   }
-  const Comparison screened =
-      run_comparison("E1", candidate.text(), std::string(kControlArm), options_.alpha_accept);
-  explain(screened);
-  if (screened.table.is_pass) {
-    trace("SCREEN", "E1", candidate.text(), "Q_PASS -> SYSTEMS");
-    return systems(candidate, screened);
-  }
-  if (screened.table.is_open()) {
-    trace("SCREEN", "E1", candidate.text(), "Q_OPEN");
-    return too_few(
-        fmt::format("{} on E1 is neither shown to be harmless nor to lose", candidate.text()),
-        questions_required(screened.table));
-  }
-  weak_ = weak_buckets(screened.table, options_.alpha_shift);
-  trace("SCREEN", "E1", candidate.text(),
-        fmt::format("{} in {} -> CALIBRATE", screened.table.is_material ? "Q_MATERIAL" : "Q_SHIFT",
-                    fmt::join(weak_, " ")));
   return calibrate();
 }
 
 Step Machine::calibrate() {
-  const auto first =
-      std::ranges::find_if(kFp8Layouts, [&](ArmLayout one) { return is_usable(one); });
-  const bool has_screened = first != kFp8Layouts.end() && *first != ArmLayout::kFp8Tensor;
-  const bool has_tensor = is_usable(ArmLayout::kFp8Tensor);
-  if (!has_tensor) {
+  if (!is_usable(ArmLayout::kFp8Tensor)) {
     trace("CALIBRATE", "", "", "one calibrated scale per layer does not run -> LOCALISE");
     return localise();
   }
   if (auto step = need_calibration("CALIBRATE")) return *step;
+  for (const Look& look : looks(options_.alpha_accept)) {
+    if (auto step = calibrate_at(look)) return *step;
+  }
+  return localise();
+}
+
+/// One look at E2. Nothing: go on, to the next look or, after the last one, to LOCALISE.
+std::optional<Step> Machine::calibrate_at(const Look& look) {
+  if (is_localising_) return std::nullopt;  // an earlier look sent it there
+  const auto first =
+      std::ranges::find_if(kFp8Layouts, [&](ArmLayout one) { return is_usable(one); });
+  const bool has_screened = *first != ArmLayout::kFp8Tensor;
+  const std::string first_text = text(*first);
   std::vector<std::string> arms = {std::string(kControlArm)};
-  if (has_screened) arms.push_back(text(*first));
+  if (has_screened) arms.push_back(first_text);
   arms.push_back(text(ArmLayout::kFp8Tensor));
-  if (auto ask = need_quality("CALIBRATE", "E2", arms,
+  if (auto ask = need_quality("CALIBRATE", "E2", arms, look,
                               "whether the loss repeats on fresh examples, and whether calibrated "
                               "scales undo it")) {
     return *ask;
   }
-  Comparison screened;
   if (has_screened) {
-    screened = run_comparison("E2", text(*first), std::string(kControlArm), options_.alpha_accept);
-    explain(screened);
+    const Comparison screened = run_comparison("E2", first_text, std::string(kControlArm), look);
     if (screened.table.is_pass) {
-      trace("CALIBRATE", "E2", text(*first), "Q_PASS, SHIFT_NOT_REPLICATED -> SYSTEMS");
+      explain(screened);
+      trace("CALIBRATE", "E2", first_text,
+            at_look(look) + "Q_PASS, SHIFT_NOT_REPLICATED -> SYSTEMS");
       verdict_.reasons.push_back({"SHIFT_NOT_REPLICATED", screened.table.overall.id,
                                   "the loss seen on E1 is not there on fresh examples"});
       return systems(arm(*first), screened);
     }
   }
-  return judge_calibrated(screened, has_screened);
+  return judge_calibrated(look, has_screened ? first_text : "");
 }
 
-/// C2 on E2, against BF16 and against the layout that lost on E1.
-Step Machine::judge_calibrated(const Comparison& screened, bool has_screened) {
-  const std::string tensor = text(ArmLayout::kFp8Tensor);
-  const Comparison calibrated =
-      run_comparison("E2", tensor, std::string(kControlArm), options_.alpha_accept);
-  explain(calibrated);
-  bool has_regression = false;
-  if (calibrated.table.is_pass && !has_screened) {
-    trace("CALIBRATE", "E2", tensor, "Q_PASS -> SYSTEMS");
+/// C2 on E2, against BF16 and against the layout that lost on E1 ("" where there is none).
+std::optional<Step> Machine::judge_calibrated(const Look& look, const std::string& screened) {
+  const std::string tensor = text(ArmLayout::kFp8Tensor), control(kControlArm);
+  const Comparison calibrated = run_comparison("E2", tensor, control, look);
+  const ArmTable& table = calibrated.table;
+  const auto keep_tables = [&] {
+    if (!screened.empty()) explain(run_comparison("E2", screened, control, look));
+    explain(calibrated);
+  };
+  if (table.is_pass && screened.empty()) {
+    keep_tables();
+    trace("CALIBRATE", "E2", tensor, at_look(look) + "Q_PASS -> SYSTEMS");
     return systems(arm(ArmLayout::kFp8Tensor), calibrated);
   }
-  if (calibrated.table.is_pass) {
-    const Comparison gain = run_comparison("E2", tensor, screened.table.arm, options_.alpha_accept);
+  bool has_regression = false;
+  if (table.is_pass) {
+    const Comparison gain = run_comparison("E2", tensor, screened, look);
     has_regression = !has_no_regression(gain.table, weak_);
     const Improvement better = test_improvement(options_, gain, weak_);
-    const std::string shown = fmt::format(
-        "{} is {:+.2f} points better than {} in {} (one-sided p {:.2g}, {} questions)", tensor,
-        100 * better.diff, screened.table.arm, fmt::join(weak_, " "), better.p, better.n);
-    if (!has_regression && better.is_shown) {
+    const bool is_done = !has_regression && better.is_shown;
+    if (!is_done && !look.is_last()) {
+      trace("CALIBRATE", "E2", tensor, at_look(look) + "Q_PASS, gain not shown -> next look");
+      return std::nullopt;
+    }
+    keep_tables();
+    verdict_.tables.push_back(gain.table);
+    const std::string shown =
+        fmt::format("{} is {:+.2f} points better than {} in {} (one-sided p {:.2g}, {} questions)",
+                    tensor, 100 * better.diff, screened, fmt::join(weak_, " "), better.p, better.n);
+    if (is_done) {
       verdict_.reasons.push_back({"BETTER", gain.table.overall.id, shown});
-      trace("CALIBRATE", "E2", tensor, "Q_PASS, NOREG, BETTER -> SYSTEMS");
+      trace("CALIBRATE", "E2", tensor, at_look(look) + "Q_PASS, NOREG, BETTER -> SYSTEMS");
       return systems(arm(ArmLayout::kFp8Tensor), calibrated);
     }
     if (!has_regression) {
       verdict_.reasons.push_back({"CALIBRATION_GAIN_UNPROVEN", gain.table.overall.id, shown});
-      trace("CALIBRATE", "E2", tensor, "Q_PASS, NOREG, not BETTER");
+      trace("CALIBRATE", "E2", tensor, at_look(look) + "Q_PASS, NOREG, not BETTER");
       return inconclusive(
           "CALIBRATION_GAIN_UNPROVEN",
           "calibrated scales are harmless, but that they undo the loss is not shown",
           better.n_required);
     }
+  } else if (table.is_open() && !look.is_last()) {
+    trace_open("CALIBRATE", table);
+    return std::nullopt;
+  } else {
+    keep_tables();
   }
-  if (calibrated.table.is_open()) {
-    trace("CALIBRATE", "E2", tensor, "Q_OPEN");
+  if (table.is_open()) {
+    trace("CALIBRATE", "E2", tensor, at_look(look) + "Q_OPEN");
     return too_few(fmt::format("{} on E2 is neither shown to be harmless nor to lose", tensor),
-                   questions_required(calibrated.table));
+                   questions_required(table));
   }
-  weak_ = has_regression ? weak_ : weak_buckets(calibrated.table, options_.alpha_shift);
+  weak_ = has_regression ? weak_ : weak_buckets(table);
+  is_localising_ = true;
   trace("CALIBRATE", "E2", tensor,
-        fmt::format("{} -> LOCALISE", has_regression                 ? "Q_PASS with a regression"
-                                      : calibrated.table.is_material ? "Q_MATERIAL"
-                                                                     : "Q_SHIFT"));
-  return localise();
+        fmt::format("{}{} -> LOCALISE", at_look(look),
+                    has_regression      ? "Q_PASS with a regression"
+                    : table.is_material ? "Q_MATERIAL"
+                                        : "Q_SHIFT"));
+  return std::nullopt;
 }
 
 }  // namespace kv

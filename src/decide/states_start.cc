@@ -129,7 +129,7 @@ std::optional<Step> Machine::find_support() {
 
 std::optional<Step> Machine::control_twice() {
   const std::string control(kControlArm), repeat(kControlRepeat);
-  if (!is_finished("AA", control) || !is_finished("AA", repeat)) {
+  if (!is_finished("AA", control, 1) || !is_finished("AA", repeat, 1)) {
     return Ask{.state = "AA",
                .kind = AskKind::kControlTwice,
                .block = "AA",

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "decide/look_plan.h"
 #include "decide/options.h"
 #include "stats/intervals.h"
 #include "stats/shift.h"
@@ -41,8 +42,9 @@ struct BucketRow {
   double losses = 0, gains = 0;  // examples; undivided
   double deff = 1;
   double mean_ctrl = 0, mean_cand = 0, diff = 0;
+  std::array<double, 2> half_diffs = {};  // of the two replicate halves
   double se_iid = 0, se_cr1 = 0;
-  Interval interval;  // at 1 - 2 alpha_accept
+  Interval interval;  // at 1 - 2 alpha over all looks
   double p_ni = 1, p_loss = 1, p_loss_holm = 1;
   BucketVerdict verdict = BucketVerdict::kUnresolved;
   std::string note;       // "TOO_FEW_CLUSTERS: 20 documents, 30 needed"
@@ -55,6 +57,7 @@ struct OverallRow {
   int64_t n = 0, documents = 0;
   double losses = 0, gains = 0, deff = 1;
   double mean_ctrl = 0, mean_cand = 0, diff = 0;
+  std::array<double, 2> half_diffs = {};
   Interval interval;
   double margin = 0, p_ni = 1, p_loss = 1, p_loss_holm = 1;
   BucketVerdict verdict = BucketVerdict::kUnresolved;
@@ -64,14 +67,18 @@ struct OverallRow {
 /// One arm against one reference on one block.
 struct ArmTable {
   std::string block, arm, reference;
-  double alpha = 0.025;  // one-sided level of the intervals
+  Look look;  // which decided, and its level
   std::vector<BucketRow> buckets;
   OverallRow overall, validity;
   double p_sign = 1, p_sign_holm = 1, p_trend = 1, p_trend_holm = 1, p_heterogeneity = 1;
   ShiftType shift = ShiftType::kNone;  // of a persistent shift
   bool is_pass = false, is_material = false;
+  bool is_beyond_margin = false;  // some bucket's estimate, or the overall one
 
-  bool is_shift() const { return shift != ShiftType::kNone && !is_pass; }
+  /// Before the last look only a shift that would matter ends the comparison.
+  bool is_shift() const {
+    return shift != ShiftType::kNone && !is_pass && (look.is_last() || is_beyond_margin);
+  }
   bool is_open() const { return !is_pass && !is_material && !is_shift(); }
 };
 

@@ -34,6 +34,7 @@ struct Document {
   std::string task;    // "niah_single", "kv_recall", "copy_span", "user"
   std::string bucket;  // label: the target length in tokens
   int64_t target_tokens = 0;
+  int64_t look = 1, half = 1;  // of its block, once it has one; as in ExampleRecord
   uint64_t seed = 0;
   std::vector<int32_t> context;
   std::vector<Question> questions;

@@ -17,6 +17,8 @@ struct ExampleRecord {
   std::string record_id;
   std::string block, arm;
   std::string example_id, document, task, bucket;
+  int64_t look = 1;  // of the block's planned looks, the one that its document comes in with
+  int64_t half = 1;  // replicate half of the block, 1 or 2: a real loss shows in both
   int64_t prompt_tokens = 0;  // attended to when the first answer token was predicted
   double score = 0;           // [0, 1]
   double chance = 0;          // score of a blind guess
@@ -100,6 +102,7 @@ struct SupportRecord {
 struct FactsRecord {
   std::string record_id;  // by content: what did not change is recorded once
   std::string arm;
+  std::string machine;               // "AMD EPYC 9654, 2 threads, avx3_bf16"
   std::vector<std::string> kernels;  // ascending
   std::string scale_source;
   int64_t allocated_bytes = 0, planned_bytes = 0;  // of the cache

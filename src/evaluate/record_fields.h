@@ -19,6 +19,8 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("document", r.document);
   visit("task", r.task);
   visit("bucket", r.bucket);
+  visit("look", r.look);
+  visit("half", r.half);
   visit("prompt_tokens", r.prompt_tokens);
   visit("score", r.score);
   visit("chance", r.chance);
@@ -124,6 +126,7 @@ requires std::is_same_v<std::remove_const_t<Record>, FactsRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
   visit("arm", r.arm);
+  visit("machine", r.machine);
   visit("kernels", r.kernels);
   visit("scale_source", r.scale_source);
   visit("allocated_bytes", r.allocated_bytes);

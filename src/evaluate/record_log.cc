@@ -84,7 +84,8 @@ Records read_records(const std::filesystem::path& path) {
   return records;
 }
 
-RecordLog::RecordLog(std::filesystem::path path) : path_(std::move(path)) {
+RecordLog::RecordLog(std::filesystem::path path, std::string machine)
+    : path_(std::move(path)), machine_(std::move(machine)) {
   fd_ = open_file(path_, O_RDWR | O_CREAT | O_APPEND);
   try {
     if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {

@@ -13,7 +13,7 @@
 namespace kv {
 
 /// Version of the records' fields; a file with another one is refused.
-inline constexpr int64_t kRecordSchema = 2;
+inline constexpr int64_t kRecordSchema = 3;
 
 /// All records of a run, by kind, in the order in which they were written.
 struct Records {
@@ -42,7 +42,8 @@ class RecordLog {
   /// Opens or creates the file, reads what is there and cuts off a torn last line. Holds an
   /// exclusive lock while it lives: IoError when another process writes the same run. Otherwise
   /// throws as read_records does.
-  explicit RecordLog(std::filesystem::path path);
+  /// `machine` is what runs now, for the records that name it.
+  explicit RecordLog(std::filesystem::path path, std::string machine = "");
   ~RecordLog();
   RecordLog(const RecordLog&) = delete;
   RecordLog& operator=(const RecordLog&) = delete;
@@ -77,6 +78,7 @@ class RecordLog {
   const std::vector<SupportRecord>& supports() const { return records_.supports; }
   const std::vector<FactsRecord>& facts() const { return records_.facts; }
   const std::filesystem::path& path() const { return path_; }
+  const std::string& machine() const { return machine_; }
 
   /// Bytes of a torn last line that the constructor cut off.
   int64_t bytes_cut() const { return bytes_cut_; }
@@ -89,6 +91,7 @@ class RecordLog {
   void write_lines(const std::string& lines);
 
   std::filesystem::path path_;
+  std::string machine_;
   int fd_ = -1;
   int64_t size_ = 0;
   int64_t bytes_cut_ = 0;

@@ -21,7 +21,7 @@ std::string reference_name(const ArmTable& table) {
 
 /// The share of intervals that cover the truth: two-sided, 1 - 2 alpha.
 std::string confidence(const ArmTable& table) {
-  return significant(100 * (1 - 2 * table.alpha), 4) + " %";
+  return significant(100 * (1 - 2 * table.look.alpha), 4) + " %";
 }
 
 IntervalChart difference_chart(const ArmTable& table, const DecideOptions& options, size_t number) {

@@ -34,7 +34,7 @@ std::string pass_sentence(const ArmTable& table, const DecideOptions& options) {
       "not worse than {} by more than {} in any bucket and {} overall (one-sided level {}, n >= {} "
       "a bucket)",
       table.reference == "bf16" ? "BF16" : table.reference, plural_points(options.margin.bucket),
-      plural_points(options.margin.overall), significant(table.alpha, 3), grouped(least));
+      plural_points(options.margin.overall), significant(table.look.alpha, 3), grouped(least));
 }
 
 }  // namespace

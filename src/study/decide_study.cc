@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "decide/evidence.h"
+#include "decide/look_plan.h"
 #include "decide/thresholds.h"
 #include "evaluate/scorers.h"
 #include "kvscale/error.h"
@@ -35,14 +36,35 @@ std::string bucket_of(int64_t tokens, const std::vector<int64_t>& buckets) {
   return "";
 }
 
-/// At most `count` documents of each bucket, spread over it so that every task has its share.
-std::vector<Document> share_of_each_bucket(const std::vector<Document>& documents, int64_t count) {
-  std::map<std::string, int64_t> sizes, seen;
-  for (const Document& document : documents) ++sizes[document.bucket];
+/// The first `count` documents of each bucket, which is a share of every task.
+std::vector<Document> first_of_each_bucket(const std::vector<Document>& documents, int64_t count) {
+  std::map<std::string, int64_t> seen;
   std::vector<Document> out;
   for (const Document& document : documents) {
-    const int64_t n = sizes[document.bucket], i = seen[document.bucket]++;
-    if (count >= n || (i + 1) * count / n > i * count / n) out.push_back(document);
+    if (seen[document.bucket]++ < count) out.push_back(document);
+  }
+  return out;
+}
+
+/// The documents of a block with the tasks taking turns, so that every look and both replicate
+/// halves have a share of each, and each told which look and half it belongs to.
+std::vector<Document> dealt_to_looks(std::vector<Document> documents,
+                                     const std::vector<double>& looks) {
+  std::map<std::pair<std::string, std::string>, int64_t> turns;  // bucket, task
+  std::vector<std::pair<int64_t, Document>> order;
+  for (Document& document : documents) {
+    const int64_t turn = turns[{document.bucket, document.task}]++;
+    document.half = 1 + turn % 2;
+    order.emplace_back(turn, std::move(document));
+  }
+  std::ranges::stable_sort(order, {}, [](const auto& one) { return one.first; });
+  std::map<std::string, int64_t> sizes, seen;
+  for (const auto& [turn, document] : order) ++sizes[document.bucket];
+  std::vector<Document> out;
+  for (auto& [turn, document] : order) {
+    const int64_t index = seen[document.bucket]++;
+    document.look = look_of(looks, index, sizes[document.bucket]);
+    out.push_back(std::move(document));
   }
   return out;
 }
@@ -228,10 +250,12 @@ const std::vector<Document>& DecideStudy::documents(const std::string& block) {
   if (found != documents_.end()) return found->second;
   // The A/A block is a part of E1 before its candidate has run: the control's answers serve both.
   std::vector<Document> made =
-      block == "AA" ? share_of_each_bucket(documents("E1"), options_.decide.aa_documents)
-      : options_.decide.tasks_from_generators
-          ? generate_block(block, options_.decide.documents, options_.decide.questions_per_document)
-          : user_documents(block);
+      block == "AA" ? first_of_each_bucket(documents("E1"), options_.decide.aa_documents)
+                    : dealt_to_looks(options_.decide.tasks_from_generators
+                                         ? generate_block(block, options_.decide.documents,
+                                                          options_.decide.questions_per_document)
+                                         : user_documents(block),
+                                     options_.decide.looks);
   return documents_[block] = std::move(made);
 }
 
@@ -258,21 +282,26 @@ std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_
 }
 
 std::vector<BlockSize> DecideStudy::block_sizes() {
-  std::map<std::pair<std::string, std::string>, int64_t> sizes;
-  for (const std::string block : {"AA", "E1", "E2", "E3"}) {
-    if (!options_.decide.tasks_from_generators) {
-      for (const Document& d : documents(block))
-        sizes[{block, d.bucket}] += std::ssize(d.questions);
-      continue;
-    }
-    const DecideOptions& plan = options_.decide;
-    const int64_t count =
-        block == "AA" ? std::min(plan.documents, plan.aa_documents) : plan.documents;
-    for (const int64_t bucket : options_.buckets)
-      sizes[{block, fmt::format("{}", bucket)}] = count * plan.questions_per_document;
-  }
+  const DecideOptions& plan = options_.decide;
   std::vector<BlockSize> out;
-  for (const auto& [key, count] : sizes) out.push_back({key.first, key.second, count});
+  for (const std::string block : {"AA", "E1", "E2", "E3"}) {
+    const int64_t num_looks = block == "AA" ? 1 : std::ssize(plan.looks);
+    for (int64_t look = 1; look <= num_looks; ++look) {
+      std::map<std::string, int64_t> sizes;
+      if (plan.tasks_from_generators) {  // without making the documents of blocks that may not run
+        const int64_t count = block == "AA" ? std::min(plan.documents, plan.aa_documents)
+                                            : documents_at(plan.looks, look, plan.documents);
+        for (const int64_t bucket : options_.buckets) {
+          sizes[fmt::format("{}", bucket)] = count * plan.questions_per_document;
+        }
+      } else {
+        for (const Document& d : documents(block)) {
+          if (block == "AA" || d.look <= look) sizes[d.bucket] += std::ssize(d.questions);
+        }
+      }
+      for (const auto& [bucket, count] : sizes) out.push_back({block, bucket, look, count});
+    }
+  }
   return out;
 }
 
@@ -373,6 +402,8 @@ ExampleRecord DecideStudy::judge(const Document& document, const Question& quest
   out.document = document.id;
   out.task = document.task;
   out.bucket = document.bucket;
+  out.look = block == "AA" ? 1 : document.look;
+  out.half = document.half;
   out.prompt_tokens = answer.prompt_tokens;
   out.chance = question.chance;
   out.answer_logprob = answer.logprob;
@@ -410,6 +441,7 @@ std::vector<RunnerArm> DecideStudy::arms_without_answers(const Document& documen
       }
       ExampleRecord copy = *same;
       copy.block = block;
+      copy.look = document.look;
       copy.record_id = example_record_id(block, arm.name, question.id);
       taken_over.push_back(std::move(copy));
     }
@@ -444,6 +476,7 @@ void DecideStudy::record_quality(const Ask& ask) {
   int64_t total = 0, done = 0;
   for (const Document& document : documents(ask.block)) {
     if (!ask.buckets.empty() && !contains(ask.buckets, document.bucket)) continue;
+    if (ask.kind == AskKind::kQuality && document.look > ask.look) continue;
     const int64_t missing = std::ssize(arms_without_answers(document, ask.block, arms));
     if (missing == 0) continue;
     todo.push_back(&document);
@@ -452,7 +485,8 @@ void DecideStudy::record_quality(const Ask& ask) {
   // Lengths mixed, so that the rate and the time left are right from the start.
   std::ranges::stable_sort(todo, {}, [](const Document* d) { return mix(fnv1a64(d->id)); });
   const std::string stage =
-      fmt::format("{}: {} on {}", ask.state, fmt::join(names, ", "), ask.block);
+      fmt::format("{}: {} on {}{}", ask.state, fmt::join(names, ", "), ask.block,
+                  ask.look > 1 ? fmt::format(", look {}", ask.look) : "");
   for (const Document* document : todo) {
     progress_.check();
     const std::vector<RunnerArm> missing = arms_without_answers(*document, ask.block, arms);

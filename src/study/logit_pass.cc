@@ -88,6 +88,7 @@ void record_facts(std::span<const ArmFacts> facts, RecordLog& log) {
   for (const ArmFacts& arm : facts) {
     FactsRecord record;
     record.arm = arm.arm;
+    record.machine = log.machine();
     std::set<std::string> kernels = arm.kernels.attend;
     kernels.insert(arm.kernels.store_kv.begin(), arm.kernels.store_kv.end());
     kernels.insert(arm.kernels.matmul.begin(), arm.kernels.matmul.end());
@@ -97,8 +98,8 @@ void record_facts(std::span<const ArmFacts> facts, RecordLog& log) {
     record.allocated_bytes = arm.allocated_bytes;
     record.planned_bytes = arm.planned_bytes;
     const std::string content =
-        fmt::format("{} {} {} {}", fmt::join(kernels, " "), arm.scale_source, arm.allocated_bytes,
-                    arm.planned_bytes);
+        fmt::format("{} {} {} {} {}", log.machine(), fmt::join(kernels, " "), arm.scale_source,
+                    arm.allocated_bytes, arm.planned_bytes);
     record.record_id = fmt::format("facts/{}/{}", arm.arm, sha256_hex(content).substr(0, 8));
     if (!log.has(record.record_id)) log.append(record);
   }

@@ -35,7 +35,8 @@ PairedBucket bucket_of(const std::string& label, int64_t documents, int64_t ques
 
 ArmTable table_of(const std::vector<PairedBucket>& buckets,
                   const DecideOptions& options = DecideOptions::quick()) {
-  return compare(options, {"E1", "fp8_scale1", "bf16"}, buckets, kAlpha, 0).table;
+  const Look look = plan_looks({1}, kAlpha, thresholds::kAlphaShift).front();
+  return compare(options, {"E1", "fp8_scale1", "bf16"}, buckets, look, 0).table;
 }
 
 TEST(Quality, ARowHoldsWhatTheMethodSays) {
@@ -77,7 +78,7 @@ TEST(Quality, EveryBucketMustPass) {
                                    bucket_of("2048", 100, 4, 48, 0)});
   EXPECT_FALSE(table.is_pass);
   EXPECT_TRUE(table.is_material);
-  EXPECT_EQ(weak_buckets(table, 0.05), std::vector<std::string>{"2048"});
+  EXPECT_EQ(weak_buckets(table), std::vector<std::string>{"2048"});
   EXPECT_FALSE(has_no_regression(table, {}));
   EXPECT_TRUE(has_no_regression(table, {"2048"}));
 }
@@ -103,7 +104,7 @@ TEST(Quality, AGrowingLossIsCalledSo) {
                 bucket_of("2048", 250, 4, 24, 4), bucket_of("4096", 250, 4, 25, 5)},
                options);
   EXPECT_EQ(uniform.shift, ShiftType::kUniform);
-  EXPECT_EQ(weak_buckets(uniform, 0.05).size(), 4u);
+  EXPECT_EQ(weak_buckets(uniform).size(), 4u);
 }
 
 TEST(Quality, SwappingTheArmsMirrorsEverything) {
@@ -145,9 +146,10 @@ TEST(Quality, OverallOfUnequalBucketsWeighsThemByTraffic) {
 TEST(Quality, ImprovementIsOneSidedAndBarsAWorseBucket) {
   const DecideOptions options = DecideOptions::quick();
   const auto improvement = [&](const std::vector<PairedBucket>& buckets) {
-    return test_improvement(
-        options, compare(options, {"E2", "fp8_tensor", "fp8_scale1"}, buckets, kAlpha, 0),
-        {"512", "1024"});
+    return test_improvement(options,
+                            compare(options, {"E2", "fp8_tensor", "fp8_scale1"}, buckets,
+                                    plan_looks({1}, kAlpha, thresholds::kAlphaShift).front(), 0),
+                            {"512", "1024"});
   };
   EXPECT_TRUE(
       improvement({bucket_of("512", 100, 2, 2, 12), bucket_of("1024", 100, 2, 3, 14)}).is_shown);

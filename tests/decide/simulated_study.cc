@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "decide/look_plan.h"
 #include "stats/splitmix64.h"
 
 namespace kv::test {
@@ -45,14 +48,18 @@ double SimulatedStudy::score(const std::string& arm, const std::string& block,
 }
 
 void SimulatedStudy::add_examples(const Ask& ask, const std::string& arm) {
+  std::set<std::string> known;
   for (const ExampleRecord& one : records_.examples) {
-    if (one.block == ask.block && one.arm == arm) return;
+    if (one.block == ask.block && one.arm == arm) known.insert(one.example_id);
   }
   const auto& buckets = ask.buckets.empty() ? world_.buckets : ask.buckets;
-  const int64_t documents = world_.documents > 0 ? world_.documents : ask.documents;
+  const bool is_repeat = ask.kind == AskKind::kControlTwice;
+  const int64_t documents = documents_of(is_repeat ? ask.documents : options_.documents);
   const int64_t questions = world_.questions > 0 ? world_.questions : ask.questions_per_document;
   for (const std::string& bucket : buckets) {
     for (int64_t d = 0; d < documents; ++d) {
+      const int64_t look = is_repeat ? 1 : look_of(options_.looks, d, documents);
+      if (look > ask.look) break;
       for (int64_t q = 0; q < questions; ++q) {
         ExampleRecord record;
         record.block = ask.block;
@@ -61,6 +68,9 @@ void SimulatedStudy::add_examples(const Ask& ask, const std::string& arm) {
         record.document = ask.block + "/" + bucket + "/d" + std::to_string(d);
         record.example_id = record.document + "/q" + std::to_string(q);
         record.record_id = arm + "/" + record.example_id;
+        if (known.contains(record.example_id)) continue;
+        record.look = look;
+        record.half = 1 + d % 2;
         record.task = "kv_recall";
         record.prompt_tokens = std::stoll(bucket);
         record.score = score(arm, ask.block, bucket, d, q);
@@ -157,24 +167,45 @@ void SimulatedStudy::answer(const Ask& ask) {
 
 Evidence SimulatedStudy::evidence() const {
   const LayerGeometry layer{world_.num_kv_heads, world_.head_dim, 0};
-  return {
-      records_, std::vector<LayerGeometry>(static_cast<size_t>(world_.num_layers), layer), {}, {}};
+  return {records_,
+          std::vector<LayerGeometry>(static_cast<size_t>(world_.num_layers), layer),
+          {},
+          sizes()};
+}
+
+std::vector<BlockSize> SimulatedStudy::sizes() const {
+  std::vector<BlockSize> out;
+  const int64_t questions =
+      world_.questions > 0 ? world_.questions : options_.questions_per_document;
+  const auto add = [&](const std::string& block, int64_t look, int64_t documents) {
+    for (const std::string& bucket : world_.buckets) {
+      out.push_back({block, bucket, look, documents * questions});
+    }
+  };
+  add("AA", 1, documents_of(std::min(options_.documents, options_.aa_documents)));
+  for (const char* block : {"E1", "E2", "E3"}) {
+    for (int64_t look = 1; look <= std::ssize(options_.looks); ++look) {
+      add(block, look, documents_at(options_.looks, look, documents_of(options_.documents)));
+    }
+  }
+  return out;
 }
 
 Verdict SimulatedStudy::run(const DecideOptions& options) {
-  for (int i = 0; i < 40; ++i) {
+  options_ = options;
+  for (int i = 0; i < 80; ++i) {
     Step step = next_step(options, evidence());
     if (auto* verdict = std::get_if<Verdict>(&step)) return *verdict;
     Ask& ask = std::get<Ask>(step);
     if (!asks_.empty() && asks_.back().kind == ask.kind && asks_.back().block == ask.block &&
-        asks_.back().arms == ask.arms) {
+        asks_.back().arms == ask.arms && asks_.back().look == ask.look) {
       ADD_FAILURE() << "asked twice: " << ask.state << " " << name(ask.kind) << " " << ask.block;
       return {};
     }
     answer(ask);
     asks_.push_back(std::move(ask));
   }
-  ADD_FAILURE() << "no verdict after 40 asks";
+  ADD_FAILURE() << "no verdict after 80 asks";
   return {};
 }
 

@@ -53,6 +53,7 @@ class SimulatedStudy {
   /// Writes what one ask wants.
   void answer(const Ask& ask);
 
+  /// With the sizes of the last run's plan.
   Evidence evidence() const;
   Records& records() { return records_; }
   const std::vector<Ask>& asks() const { return asks_; }
@@ -66,7 +67,13 @@ class SimulatedStudy {
   double draw(const std::string& what, const std::string& block, const std::string& bucket,
               int64_t document, int64_t question) const;
 
+  int64_t documents_of(int64_t planned) const {
+    return world_.documents > 0 ? world_.documents : planned;
+  }
+  std::vector<BlockSize> sizes() const;
+
   World world_;
+  DecideOptions options_ = DecideOptions::quick();
   Records records_;
   std::vector<Ask> asks_;
 };

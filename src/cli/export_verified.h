@@ -1,0 +1,21 @@
+#pragma once
+
+#include "checkpoint/scales/export_record.h"
+#include "cli/scale_args.h"
+#include "targets/launch_line.h"
+#include "targets/verify.h"
+
+namespace kv::cli {
+
+/// A directory that was written and read back.
+struct Exported {
+  ExportRecord record;
+  LaunchLine launch;
+  Verification check;  // of what lies there now, by the target's rules
+};
+
+/// What `kvscale export` does before it prints. Throws the error that names what cannot be written
+/// or what the target does not run.
+Exported export_verified(const ExportArgs& args);
+
+}  // namespace kv::cli
