@@ -20,6 +20,7 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include "cpu/exp2-inl.h"
+#include "cpu/round_weight-inl.h"
 #include "numeric/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -180,7 +181,8 @@ float SoftmaxRow(const AttendRows& rows, int64_t row, int64_t first, int64_t end
   for (int64_t j = 0; j < kTile; j += lanes) {
     const auto p = Exp2(d, hn::Sub(hn::LoadU(d, scores + j), shift));
     sum = hn::Add(sum, p);
-    hn::StoreU(hn::Mul(p, hn::LoadU(d, value_scales + j)), d, scores + j);
+    const auto weight = rows.fp8_weights ? RoundWeight(d, p) : p;
+    hn::StoreU(hn::Mul(weight, hn::LoadU(d, value_scales + j)), d, scores + j);
   }
   const float correction = now == before ? 1.0f : std::exp2(before - now);
   rows.largest[row] = now;

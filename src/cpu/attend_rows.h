@@ -23,10 +23,11 @@ struct AttendRows {
       nullptr;         // [num_rows], ascending: a row sees the keys up to its position
   int64_t window = 0;  // 0 = none
   int64_t first_key = 0,
-          end_key = 0;    // the keys of this part; first_key a multiple of kKeysPerTile
-  float score_scale = 1;  // softmax scale times the static K scale
-  float value_scale = 1;  // static V scale
-  float soft_cap = 0;     // 0 = none
+          end_key = 0;       // the keys of this part; first_key a multiple of kKeysPerTile
+  float score_scale = 1;     // softmax scale times the static K scale
+  float value_scale = 1;     // static V scale
+  float soft_cap = 0;        // 0 = none
+  bool fp8_weights = false;  // weights through E4M3 before they meet the values, not in the sum
   // A score is in powers of two: exp(x) = 2^score.
   float* out = nullptr;      // [num_rows, head_dim]: sum of 2^(score - largest) * V
   float* largest = nullptr;  // [num_rows] largest score, -FLT_MAX when no key was seen

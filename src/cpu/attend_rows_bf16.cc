@@ -17,6 +17,7 @@
 // clang-format on
 
 #include "cpu/exp2-inl.h"
+#include "cpu/round_weight-inl.h"
 #include "numeric/convert-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -279,6 +280,10 @@ float SoftmaxRow(const AttendRows& rows, int64_t row, Visible visible, const Til
   for (int v = 0; v < 4; ++v) s[v] = Exp2(d, hn::Vec<DF>{_mm512_sub_ps(s[v], shift)}).raw;
   sum = _mm512_add_ps(sum, _mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
   _mm512_store_ps(sum_at, sum);
+  if (rows.fp8_weights) {
+    KV_UNROLL
+    for (int v = 0; v < 4; ++v) s[v] = RoundWeight(d, hn::Vec<DF>{s[v]}).raw;
+  }
   KV_UNROLL
   for (int v = 0; v < 4; ++v) {
     s[v] = _mm512_mul_ps(s[v], _mm512_load_ps(t.value_scales + v * kLanes));

@@ -34,17 +34,22 @@ ScaleTable table_for(const ArmSpec& spec, const std::optional<ScaleTable>& scale
   return *scales;
 }
 
-/// The formats that a kernel's name says it worked on: the third part of
-/// "attend_cpu/avx2/bf16,bf16/planes".
+/// The formats that a kernel's name says it worked on, and "/math=fp8" when it says so too: the
+/// third and a later part of "attend_cpu/avx2/bf16,bf16/planes/f32".
 std::string formats_in(std::string_view kernel) {
+  const bool is_fp8_math = kernel.find("/math=fp8") != std::string_view::npos;
   for (int i = 0; i < 2; ++i) kernel.remove_prefix(std::min(kernel.size(), kernel.find('/') + 1));
-  return std::string(kernel.substr(0, kernel.find('/')));
+  return std::string(kernel.substr(0, kernel.find('/'))) + (is_fp8_math ? "/math=fp8" : "");
 }
 
-std::set<std::string> formats_asked(const ArmSpec& spec, int64_t num_layers) {
+/// What the kernels of an arm must say: of attention with its numerics, of the cache write without.
+std::set<std::string> formats_asked(const ArmSpec& spec, int64_t num_layers, bool is_attention) {
   std::set<std::string> out;
-  for (const LayerFormat& f : spec.formats(num_layers))
-    out.insert(fmt::format("{},{}", name(f.k), name(f.v)));
+  for (const LayerFormat& f : spec.formats(num_layers)) {
+    const bool is_fp8_math =
+        is_attention && spec.math == Math::kFp8 && (is_fp8(f.k) || is_fp8(f.v));
+    out.insert(fmt::format("{},{}{}", name(f.k), name(f.v), is_fp8_math ? "/math=fp8" : ""));
+  }
   return out;
 }
 
@@ -100,9 +105,10 @@ Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
 
 int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
                     int64_t capacity_tokens) {
-  if (spec.math != Math::kBf16) {
-    throw UnsupportedError(
-        fmt::format("arm {}: needed math=fp8, this device supports math=bf16", spec.text()));
+  if (spec.math == Math::kFp8 && spec.layout == ArmLayout::kFp8TokenHead) {
+    throw UnsupportedError(fmt::format(
+        "arm {}: needed math=fp8 over inline scales, this device supports math=bf16 there",
+        spec.text()));
   }
   const ModelSpec& model = model_->spec();
   const std::vector<LayerFormat> formats = spec.formats(model.num_layers);
@@ -156,8 +162,9 @@ void Engine::note_kernels(Arm& arm, const ForwardKernels& kernels) const {
   arm.kernels.store_kv.insert(kernels.store_kv.begin(), kernels.store_kv.end());
   arm.kernels.attend.insert(kernels.attend.begin(), kernels.attend.end());
   arm.kernels.matmul.insert(kernels.matmul.begin(), kernels.matmul.end());
-  const std::set<std::string> asked = formats_asked(arm.spec, model_->spec().num_layers);
   for (const auto* ran : {&kernels.store_kv, &kernels.attend}) {
+    const std::set<std::string> asked =
+        formats_asked(arm.spec, model_->spec().num_layers, ran == &kernels.attend);
     std::set<std::string> found;
     for (const std::string& kernel : *ran) found.insert(formats_in(kernel));
     if (found == asked) continue;
@@ -197,6 +204,7 @@ void Engine::run_pass(std::span<const Request> requests, std::span<const Room> r
     segment.cache = arm.cache.get();
     segment.scales = &*arm.scales;
     segment.rounding = arm.spec.rounding;
+    segment.math = arm.spec.math;
     segment.sequence = static_cast<int64_t>(i);
     segment.observer = r.observer;
     segment.counts = arm.counts.data();

@@ -54,11 +54,11 @@ void Model::ForwardPass::group_segments() {
                                    segment.tokens.size(), segment.slots.size()));
     }
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.cache == segment.cache && g.scales == segment.scales;
+      return g.cache == segment.cache && g.scales == segment.scales && g.math == segment.math;
     });
     if (group == groups_.end()) {
-      group = groups_.insert(groups_.end(),
-                             Group{segment.cache, segment.scales, {}, 0, 1, {}, {}, {0}});
+      group = groups_.insert(
+          groups_.end(), Group{segment.cache, segment.scales, segment.math, {}, 0, 1, {}, {}, {0}});
     }
     group->segments.push_back(i);
   }
@@ -189,6 +189,7 @@ void Model::ForwardPass::attend_cache(int64_t l) {
     p.k_scale = scales_of(group.scales, l, Side::kK);
     p.v_scale = scales_of(group.scales, l, Side::kV);
     p.softmax_scale = model_.softmax_scale();
+    p.math = group.math;
     p.keys_per_split = keys_per_split_;
     params.push_back(p);
   }

@@ -23,6 +23,7 @@ class Model::ForwardPass {
   struct Group {
     KvCache* cache;
     const ScaleTable* scales;
+    Math math;
     std::vector<size_t> segments;
     int64_t first_row = 0;
     size_t max_blocks = 1;

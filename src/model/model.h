@@ -15,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "model/tap.h"
 #include "numeric/rounding.h"
+#include "ops/attend.h"
 #include "ops/store_kv.h"
 
 namespace kv {
@@ -28,6 +29,7 @@ struct Segment {
   KvCache* cache = nullptr;            // the arm's pages
   const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
   Rounding rounding = Rounding::kNearestEven;
+  Math math = Math::kBf16;
   int64_t sequence = 0;  // the caller's number, passed on to the observer
   AttentionObserver* observer = nullptr;
   StoreCounts* counts = nullptr;  // [num_layers], added to; may be null

@@ -80,8 +80,11 @@ std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device devi
   for (const AttendParams& p : params) {
     check(p);
     if (device == Device::kCuda) continue;
-    if (p.math == Math::kFp8) {
-      throw UnsupportedError("attend: needed math=fp8, the cpu twin supports math=bf16");
+    const PageLayout& page = p.cache.page;
+    if (p.math == Math::kFp8 && (has_inline_scales(page.side(Side::kK).format) ||
+                                 has_inline_scales(page.side(Side::kV).format))) {
+      throw UnsupportedError(
+          "attend: needed math=fp8 over inline scales, the cpu twin supports math=bf16 there");
     }
     if (!p.sinks.empty()) {
       throw UnsupportedError("attend: needed sinks, the cpu twin supports none");

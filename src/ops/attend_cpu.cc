@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <vector>
 
@@ -47,6 +48,30 @@ void add_items(const AttendParams& p, std::vector<Item>& items) {
   }
 }
 
+/// Whether the product with this side is one of two E4M3 operands.
+bool reads_fp8(const AttendParams& p, Side side) {
+  return p.math == Math::kFp8 && is_fp8(p.cache.page.side(side).format);
+}
+
+/// A query [n] in BF16 as it comes out of E4M3 under a power-of-two scale that puts its largest
+/// magnitude into [128, 256). One that is not finite stays as it is: it must show in the result.
+void round_query(uint16_t* q, int64_t n) {
+  std::vector<float> wide(static_cast<size_t>(n));
+  bf16_decode(q, wide.data(), wide.size());
+  float largest = 0;
+  for (const float x : wide) {
+    if (!std::isfinite(x)) return;
+    largest = std::max(largest, std::abs(x));
+  }
+  if (largest == 0) return;
+  const float scale = std::ldexp(1.0f, std::max(std::ilogb(largest) - 7, -120));
+  std::vector<uint8_t> codes(wide.size());
+  e4m3_encode(wide.data(), codes.data(), codes.size(), scale, Rounding::kNearestEven);
+  e4m3_decode(codes.data(), wide.data(), codes.size());
+  for (float& x : wide) x *= scale;
+  bf16_encode(wide.data(), q, wide.size());
+}
+
 /// The rows of one item, side by side.
 class ItemRows {
  public:
@@ -60,7 +85,9 @@ class ItemRows {
     const int64_t first_position = p_.seq_lens[seq()] - queries + item.first_query;
     for (int64_t r = 0; r < num_rows_; ++r) {
       positions_.push_back(first_position + r / group);
-      std::copy_n(p_.q.as<const uint16_t>() + offset(p_.q, r), dim_, q_.data() + r * dim_);
+      uint16_t* q = q_.data() + r * dim_;
+      std::copy_n(p_.q.as<const uint16_t>() + offset(p_.q, r), dim_, q);
+      if (reads_fp8(p_, Side::kK)) round_query(q, dim_);
     }
   }
 
@@ -115,6 +142,7 @@ class ItemRows {
     rows.score_scale =
         p_.softmax_scale * static_scale(p_.cache, Side::kK, p_.k_scale, item_.kv_head);
     rows.soft_cap = p_.soft_cap;
+    rows.fp8_weights = reads_fp8(p_, Side::kV);
     rows.out = out;
     rows.largest = largest;
     rows.sum = sum;
@@ -143,9 +171,11 @@ class ItemRows {
 std::string kernel_name(const AttendParams& p) {
   const PageLayout& page = p.cache.page;
   const bool planes = page.order == PageOrder::kCpu;
-  return fmt::format("attend_cpu/{}/{},{}/{}/{}{}", active_simd_target(),
+  const bool is_fp8_math = reads_fp8(p, Side::kK) || reads_fp8(p, Side::kV);
+  return fmt::format("attend_cpu/{}/{},{}/{}/{}{}{}", active_simd_target(),
                      name(page.side(Side::kK).format), name(page.side(Side::kV).format),
                      planes ? "planes" : "strided", cpu::attend_rows_kernel(),
+                     is_fp8_math ? "/math=fp8" : "",
                      p.keys_per_split > 0 ? fmt::format("/split{}", p.keys_per_split) : "");
 }
 

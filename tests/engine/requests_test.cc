@@ -156,8 +156,9 @@ TEST(EngineSetup, RefusesArmsItCannotRun) {
       "arm fp8_head/bf16=1: scales (x.json): expected 6 layers and 2 KV heads, found 6 and 4");
   EXPECT_EQ(message_of<ValueError>(add("fp8_scale1/bf16=6", std::nullopt)),
             "arm fp8_scale1/bf16=6: bf16: expected layers 0 to 5, found 6");
-  EXPECT_EQ(message_of<UnsupportedError>(add("fp8_scale1/math=fp8", std::nullopt)),
-            "arm fp8_scale1/math=fp8: needed math=fp8, this device supports math=bf16");
+  EXPECT_EQ(message_of<UnsupportedError>(add("fp8_token_head/math=fp8", std::nullopt)),
+            "arm fp8_token_head/math=fp8: needed math=fp8 over inline scales, this device supports "
+            "math=bf16 there");
   EXPECT_EQ(engine.num_arms(), 0);
 }
 
