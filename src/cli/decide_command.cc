@@ -126,18 +126,8 @@ std::string configuration(const StudyOptions& o, const std::vector<std::string>&
       o.decide.target, fmt::join(set, " "), kGeneratorVersion);
 }
 
-/// The layers of the accepted arm; an export knows whole layers only.
-std::vector<int64_t> whole_bf16_layers(const ArmSpec& arm) {
-  std::vector<int64_t> out;
-  for (const Bf16Side& side : arm.bf16) {
-    if (!side.k || !side.v) {
-      throw UnsupportedError(fmt::format(
-          "export: {}: K or V of a layer alone in BF16 has no form that an engine reads",
-          arm.text()));
-    }
-    out.push_back(side.layer);
-  }
-  return out;
+bool has_half_layers(const ArmSpec& arm) {
+  return std::ranges::any_of(arm.bf16, [](const Bf16Side& side) { return side.k != side.v; });
 }
 
 /// Whether the engine gets the accepted arm's layout from the model's directory.
@@ -153,7 +143,7 @@ ExportArgs export_args(const DecideArgs& args, const ArmSpec& arm,
   out.model = args.run.model;
   out.target = args.target;
   out.layout = std::string(name(arm.layout));
-  out.bf16_layers = whole_bf16_layers(arm);
+  for (const Bf16Side& side : arm.bf16) out.bf16_layers.push_back(side.layer);
   if (arm.needs_scales()) out.scales = (folder / "scales.json").string();
   out.out = (folder / "export").string();
   return out;
@@ -169,23 +159,7 @@ std::string export_command(const ExportArgs& args, const std::string& model) {
   return out;
 }
 
-/// For an engine that was named: the directory that it loads, written beside the verdict and read
-/// back by its rules. A directory that does not prove itself takes the exit code with it.
-void export_accepted(const DecideArgs& args, const std::filesystem::path& folder,
-                     Verdict& verdict) {
-  if (args.target.empty() || verdict.layout.empty()) return;
-  const TargetRow& row = find_target(args.target);
-  const ArmSpec arm = ArmSpec::parse(verdict.layout);
-  if (!needs_directory(arm, row)) return;
-  const ExportArgs request = export_args(args, arm, folder);
-  if (!std::filesystem::is_directory(model_path(args.run.model))) {
-    verdict.next.push_back({export_command(request, "HF_DIRECTORY --any-model"),
-                            fmt::format("{} reads scales from a Hugging Face directory of this "
-                                        "model only; {} is none",
-                                        row.engine, args.run.model)});
-    return;
-  }
-  std::filesystem::remove_all(request.out);  // of an earlier end of this run
+void add_exported(const ExportArgs& request, const TargetRow& row, Verdict& verdict) {
   const Exported result = export_verified(request);
   verdict.launch[std::string(row.engine)] = {result.launch.text, result.launch.notes};
   verdict.notices.push_back(fmt::format("{}: {} scales for {}, read back by its rules: {}",
@@ -195,6 +169,39 @@ void export_accepted(const DecideArgs& args, const std::filesystem::path& folder
     verdict.notices.push_back(fmt::format("{}: {}", request.out, finding.text));
   }
   if (result.check.verdict == "contradicted") verdict.exit_code = kExitInconclusive;
+}
+
+/// For an engine that was named: the directory that it loads, written beside the verdict and read
+/// back by its rules. A directory that contradicts the scales takes the exit code with it; one that
+/// cannot be written leaves the verdict and the command to write it.
+void export_accepted(const DecideArgs& args, const std::filesystem::path& folder,
+                     Verdict& verdict) {
+  if (args.target.empty() || verdict.layout.empty()) return;
+  const TargetRow& row = find_target(args.target);
+  const ArmSpec arm = ArmSpec::parse(verdict.layout);
+  if (!needs_directory(arm, row)) return;
+  if (has_half_layers(arm)) {
+    verdict.notices.push_back(
+        fmt::format("no directory for {}: {} keeps K or V of a layer alone in BF16, which no "
+                    "engine's form says",
+                    row.name, verdict.layout));
+    return;
+  }
+  const ExportArgs request = export_args(args, arm, folder);
+  if (!std::filesystem::is_directory(model_path(args.run.model))) {
+    verdict.next.push_back({export_command(request, "HF_DIRECTORY --any-model"),
+                            fmt::format("{} reads scales from a Hugging Face directory of this "
+                                        "model only; {} is none",
+                                        row.engine, args.run.model)});
+    return;
+  }
+  std::filesystem::remove_all(request.out);  // of an earlier end of this run
+  try {
+    add_exported(request, row, verdict);
+  } catch (const Error& error) {
+    verdict.next.push_back({export_command(request, quoted(args.run.model)),
+                            fmt::format("the directory was not written: {}", error.what())});
+  }
 }
 
 }  // namespace

@@ -340,8 +340,13 @@ void DecideStudy::choose_tasks() {
     progress_.update("pilot: what the model can answer", std::ssize(scores),
                      std::ssize(generator_tasks()), "tasks");
     progress_.check();
-    scores.emplace_back(pilot_score(task), task);
+    try {
+      scores.emplace_back(pilot_score(task), task);
+    } catch (const UnsupportedError& error) {  // documents this short do not hold its questions
+      notices_.push_back(fmt::format("task {}: left out: {}", task, error.what()));
+    }
   }
+  if (scores.empty()) throw UnsupportedError("decide: " + notices_.back());
   const auto& [best_score, best_task] = *std::ranges::max_element(scores);
   for (const auto& [score, task] : scores) {
     if (score >= thresholds::kPilotFloor || task == best_task) tasks_.push_back(task);

@@ -62,11 +62,14 @@ class Plant {
     scale_rows(attention + "q_proj.weight", 128, 128, 256, std::ldexp(1.0f, down));
   }
 
-  std::shared_ptr<const Model> load() {
+  /// The directory, with what was planted so far.
+  const std::filesystem::path& write() const {
     std::ofstream(folder_ / "model.safetensors", std::ios::binary)
         .write(bytes_.data(), std::ssize(bytes_));
-    return Model::load(Checkpoint::open(folder_));
+    return folder_;
   }
+
+  std::shared_ptr<const Model> load() const { return Model::load(Checkpoint::open(write())); }
 
  private:
   uint16_t* tensor(const std::string& name) {

@@ -1,0 +1,79 @@
+// `decide --target ENGINE` as a person runs it: from prompts to a directory that the engine loads.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "tests/checkpoint/scales/scale_fixtures.h"
+#include "tests/study/plants.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class DecideTarget : public testing::Test {
+ protected:
+  int run(const std::string& arguments) const {
+    const std::string command = "cd " + folder_.path().string() + " && '" KVSCALE "' " + arguments +
+                                " >stdout 2>stderr </dev/null";
+    const int status = std::system(command.c_str());
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  std::string read(const std::string& name) const {
+    return kv::fixtures::read_file(folder_ / name);
+  }
+
+  kv::fixtures::ScratchFolder folder_;
+};
+
+TEST_F(DecideTarget, CalibratedScalesEndInADirectoryThatTheEnginesRulesProve) {
+  kv::Plant plant;
+  for (int layer = 0; layer < 6; ++layer) plant.clip_keys(layer);
+  fs::copy(plant.write(), folder_ / "model");
+  const std::string decide =
+      "decide model --target vllm:flash_attn3@h100 --margin quick --buckets 256 --documents 30 "
+      "--questions 7 "
+      "--tasks kv_recall --out run";
+  ASSERT_EQ(run(decide), 0) << read("stdout") << read("stderr");
+  const Json verdict = Json::parse(read("run/decision.json"));
+  EXPECT_EQ(verdict["outcome"], "CALIBRATE_PER_TENSOR");
+  EXPECT_EQ(verdict["layout"], "fp8_tensor/math=fp8") << "the numerics of the engine";
+  EXPECT_EQ(verdict["target"], "vllm:flash_attn3");
+  const std::string launch = verdict["launch"]["vllm"]["flags"];
+  EXPECT_NE(launch.find("run/export"), std::string::npos) << launch;
+  EXPECT_NE(read("stdout").find("read back by its rules: proven"), std::string::npos);
+
+  // The directory stands on its own: scales as calibrated, rounded up to BF16 there already.
+  EXPECT_EQ(run("verify run/export --for vllm"), 0) << read("stdout");
+  EXPECT_EQ(run("inspect run/export --for vllm --json"), 0) << read("stdout");
+  const Json record = Json::parse(read("run/export/kvscale_export.json"));
+  const Json scales = Json::parse(read("run/scales.json"));
+  EXPECT_EQ(record["scales"].size(), 12u);
+
+  // The same command resumes at the end and writes the directory again.
+  fs::remove_all(folder_ / "run/export");
+  ASSERT_EQ(run(decide), 0) << read("stderr");
+  EXPECT_EQ(Json::parse(read("run/export/kvscale_export.json"))["scales"], record["scales"]);
+}
+
+TEST_F(DecideTarget, WhatAFlagAloneSwitchesOnNeedsNoDirectory) {
+  ASSERT_EQ(run("decide tiny --target vllm:triton --margin quick --buckets 256 --documents 30 "
+                "--questions 7 --tasks kv_recall --out run"),
+            0)
+      << read("stdout") << read("stderr");
+  EXPECT_EQ(Json::parse(read("run/decision.json"))["outcome"], "KEEP_SCALE_ONE");
+  EXPECT_FALSE(fs::exists(folder_ / "run/export"));
+}
+
+TEST_F(DecideTarget, WhatIsNoTargetIsRefusedBeforeAnythingRuns) {
+  EXPECT_EQ(run("decide tiny --target vllm:flash_attn3@a100 --out run"), 1);
+  EXPECT_NE(read("stderr").find("a100"), std::string::npos);
+  EXPECT_EQ(run("decide tiny --set alfa=1 --out run"), 1);
+  EXPECT_NE(read("stderr").find("expected one of"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder_ / "run/records.jsonl"));
+}
+
+}  // namespace
