@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Holds kvscale against other implementations on real models: tokenizers, and logits of transformers.
+# Holds kvscale against other implementations on real models: tokenizers, and logits of transformers. Then, by
+# scripts/test-scale-peers.sh, against the tools and the engine that write and read scales.
 #   scripts/test-peers.sh [--write-goldens] [smollm2|qwen2.5-0.5b|qwen2.5-1.5b]...     (default: all three)
 # The peers are Python packages in pinned versions (tests/peers/requirements.txt, 6 GB), installed into a virtual
 # environment of their own; nothing of kvscale needs them. --write-goldens also runs every tests/*/make_golden.py, which
@@ -53,6 +54,7 @@ export OMP_WAIT_POLICY=passive
 tests=$(build_folder release)/tests
 peer "$python" "$KV_ROOT/tests/text/peer_tokenizers.py" "$tests/text/kv_tokenize" "${models[@]}"
 peer "$python" "$KV_ROOT/tests/peers/compare_logits.py" "$tests/peers/kv_dump_logits" "${models[@]}"
+peer bash "$KV_ROOT/scripts/test-scale-peers.sh" ${writes_goldens:+--write-goldens}
 
 if [[ -n $writes_goldens ]]; then
   for script in "$KV_ROOT"/tests/*/make_golden.py; do

@@ -1,9 +1,9 @@
 """peer_directories.py TOOL OUT: lets a real tool calibrate and save a tiny model, and records what it held.
 
 TOOL is llmcompressor (0.14.0.1: directories ct_tensor, ct_head, ct_default) or modelopt (0.47.0: modelopt_fp8,
-modelopt_kv_only). Each gets expected.json with the scales as the tool's own objects hold them, [layer, side, values].
-Run by hand, in a virtual environment with that tool from PyPI; kvscale itself needs neither. Weights are written as zeros,
-since only names, shapes and scales are compared: the directories stay small when compressed.
+modelopt_kv_only, modelopt_affine). Each gets expected.json with the scales as the tool's own objects hold them, [layer, side,
+values]. Called by scripts/test-scale-peers.sh in an environment with that tool; kvscale itself needs neither. Weights are written as
+zeros, since only names, shapes and scales are compared: the directories stay small when compressed.
 """
 import json
 import os
@@ -57,20 +57,13 @@ def write_llmcompressor():
 def write_modelopt():
     import modelopt.torch.quantization as mtq
     from modelopt.torch.export import export_hf_checkpoint
-    weights = dict(mtq.FP8_DEFAULT_CFG)
-    kv = mtq.FP8_KV_CFG
-    for name in ("modelopt_fp8", "modelopt_kv_only"):
-        model = tiny_model()
-        if name == "modelopt_fp8":
-            rules = list(weights["quant_cfg"]) if isinstance(weights["quant_cfg"], list) else dict(weights["quant_cfg"])
-        else:
-            rules = [{"quantizer_name": "*", "enable": False}] if isinstance(weights["quant_cfg"], list) else {
-                "*": {"enable": False}}
-        extra = kv["quant_cfg"]
-        rules = rules + list(extra) if isinstance(rules, list) else {**rules, **extra}
-        model = mtq.quantize(model, {"quant_cfg": rules, "algorithm": "max"},
-                             lambda m: [m(b) for b in batches()])
-        scales = [[i, side, [float(getattr(layer.self_attn, f"{side}_bmm_quantizer").amax) / 448]]
+    weights = list(mtq.FP8_DEFAULT_CFG["quant_cfg"])
+    nothing = [{"quantizer_name": "*", "enable": False}]
+    scaled, affine = list(mtq.FP8_KV_CFG["quant_cfg"]), list(mtq.FP8_AFFINE_KV_CFG["quant_cfg"])
+    for name, rules in {"modelopt_fp8": weights + scaled, "modelopt_kv_only": nothing + scaled,
+                        "modelopt_affine": weights + affine}.items():
+        model = mtq.quantize(tiny_model(), {"quant_cfg": rules, "algorithm": "max"}, lambda m: [m(b) for b in batches()])
+        scales = [[i, side, [(getattr(layer.self_attn, f"{side}_bmm_quantizer").amax.float() / 448).item()]]
                   for i, layer in enumerate(model.model.layers) for side in "kv"]
         folder = os.path.join(out, name)
         export_hf_checkpoint(model, export_dir=folder)
@@ -84,6 +77,7 @@ def zero_weights(folder):
         if not name.endswith(".safetensors"):
             continue
         path = os.path.join(folder, name)
+        os.chmod(path, 0o644)
         with open(path, "r+b") as file:
             (size,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(size))
