@@ -13,6 +13,7 @@ namespace {
 LayerRule rule_of(std::string_view engine, DirectoryKind kind) {
   if (engine == "sglang") return load_sglang;
   if (engine == "edge-llm") return load_edge_llm;
+  if (engine == "tensorrt-llm-legacy") return load_tensorrt_llm_legacy;
   switch (kind) {
     case DirectoryKind::kCtTensorKvOnly:
     case DirectoryKind::kCtTensorFineWeights:

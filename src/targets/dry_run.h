@@ -66,6 +66,8 @@ LayerOutcome load_vllm_scalar(const ScaleSet& set, int layer, const TargetRow& r
 LayerOutcome load_sglang(const ScaleSet& set, int layer, const TargetRow& row, int tp, DryRun& run);
 LayerOutcome load_edge_llm(const ScaleSet& set, int layer, const TargetRow& row, int tp,
                            DryRun& run);
+LayerOutcome load_tensorrt_llm_legacy(const ScaleSet& set, int layer, const TargetRow& row, int tp,
+                                      DryRun& run);
 
 /// Warnings of the spec that depend on the engine.
 void check_target(const ScaleSet& set, const TargetRow& row, DryRun& run);

@@ -11,8 +11,8 @@
 namespace kv {
 namespace {
 
-constexpr std::array<const EngineRules*, 4> kAll = {&kVllmRules, &kSglangRules, &kTensorRtLlmRules,
-                                                    &kEdgeLlmRules};
+constexpr std::array<const EngineRules*, 5> kAll = {&kVllmRules, &kSglangRules, &kTensorRtLlmRules,
+                                                    &kTensorRtLlmLegacyRules, &kEdgeLlmRules};
 
 std::vector<int> numbers_of(std::string_view version) {
   std::vector<int> numbers;

@@ -59,6 +59,7 @@ std::string_view name(Basis basis);
 extern const EngineRules kVllmRules;
 extern const EngineRules kSglangRules;
 extern const EngineRules kTensorRtLlmRules;
+extern const EngineRules kTensorRtLlmLegacyRules;
 extern const EngineRules kEdgeLlmRules;
 
 }  // namespace kv

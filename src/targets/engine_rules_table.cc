@@ -124,6 +124,25 @@ constexpr EngineRule kTensorRtLlmRows[] = {
     {K::kOther, "", "", O::kUnknown, k16BitAuto, "", "", Basis::kInferred},
 };
 
+// The TensorRT backend read its own checkpoints and nothing else.
+constexpr auto kTensorRtLlmLegacyRows = [] {
+  std::array<EngineRule, static_cast<size_t>(K::kOther) + 1> rows{};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = {static_cast<K>(i),
+               "",
+               "",
+               O::kRefused,
+               k16BitAuto,
+               "",
+               "expects a checkpoint of its own scripts: config.json with architecture and "
+               "quantization, rank*.safetensors",
+               Basis::kRead};
+  }
+  rows[static_cast<size_t>(K::kTensorRtLlm)] = {K::kTensorRtLlm, "", "", O::kUsed,
+                                                kFp8Auto,        "", "", Basis::kRead};
+  return rows;
+}();
+
 constexpr std::string_view kNotParsed = "nothing: the block has no quant_algo";
 
 constexpr EngineRule kEdgeLlmRows[] = {
@@ -161,6 +180,10 @@ constinit const EngineRules kSglangRules{"sglang", "0.5.23",
 constinit const EngineRules kTensorRtLlmRules{
     "tensorrt-llm", "2026.8", "TensorRT-LLM main of 2026-08, PyTorch backend, single files read",
     kTensorRtLlmRows};
+constinit const EngineRules kTensorRtLlmLegacyRules{
+    "tensorrt-llm-legacy", "2025.12",
+    "the legacy checkpoint format, as written by ModelOpt and TensorRT-LLM's converters, read",
+    kTensorRtLlmLegacyRows};
 constinit const EngineRules kEdgeLlmRules{
     "edge-llm", "0.10", "TensorRT Edge-LLM of about 0.8 to 0.10, single files read", kEdgeLlmRows};
 

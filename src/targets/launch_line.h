@@ -14,8 +14,8 @@ struct LaunchLine {
   std::vector<std::string> notes;
 };
 
-/// The engine's command for `model`, with scales in `form` ("compressed-tensors", "modelopt",
-/// "sglang-json") in `folder`. Throws ValueError when the engine cannot say what is asked for (some
+/// The engine's command for `model`, with scales in `form` (as export forms are
+/// named) in `folder`. Throws ValueError when the engine cannot say what is asked for (some
 /// layers in BF16, for one).
 LaunchLine launch_line(const TargetRow& row, const LaunchRequest& request, const std::string& form,
                        const std::string& model, const std::string& folder);

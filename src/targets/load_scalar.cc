@@ -102,4 +102,23 @@ LayerOutcome load_edge_llm(const ScaleSet& set, int layer, const TargetRow&, int
   return outcome(layer, k, take(ScaleSide::kV));
 }
 
+LayerOutcome load_tensorrt_llm_legacy(const ScaleSet& set, int layer, const TargetRow&, int tp,
+                                      DryRun& run) {
+  const auto take = [&](ScaleSide wanted) {
+    SideOutcome out = side("used", 1.0f, tp);
+    for (int rank = 0; rank < tp; ++rank) {
+      const StoredScale* scale = set.find(layer, wanted, rank);
+      if (scale == nullptr || scale->values.size() != 1) {
+        refuse(run, scale, layer, "expected one kv_cache_scaling_factor for each rank");
+        return out;
+      }
+      out.ranks[static_cast<size_t>(rank)] = {scale->values[0]};
+      if (scale->is_shared && wanted == ScaleSide::kV) out.how = "shared";
+    }
+    return out;
+  };
+  const SideOutcome k = take(ScaleSide::kK);
+  return outcome(layer, k, take(ScaleSide::kV));
+}
+
 }  // namespace kv

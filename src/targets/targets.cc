@@ -102,6 +102,7 @@ LaunchFlags launch_flags(const LaunchRequest& request, std::string_view target) 
   }
   if (row.engine == "sglang") return sglang_launch_flags(request);
   if (row.engine == "tensorrt-llm") return tensorrt_llm_launch_flags(request);
+  if (row.engine == "tensorrt-llm-legacy") return tensorrt_llm_legacy_launch_flags(request);
   if (row.engine == "edge-llm") return edge_llm_launch_flags(request);
   return vllm_launch_flags(request, row);
 }

@@ -29,15 +29,15 @@ TEST(Targets, EveryRowSaysEveryLayoutWithNumericsAndSource) {
       EXPECT_FALSE(!layout.supported && layout.note.empty()) << row.name << ": no reason given";
     }
   }
-  EXPECT_EQ(names.size(), 10u);
+  EXPECT_EQ(names.size(), 11u);
 }
 
 TEST(Targets, AnEngineAloneMeansItsFirstRow) {
   EXPECT_EQ(find_target("vllm").name, "vllm:flash_attn3");
   EXPECT_EQ(find_target("vllm:cpu").round, "truncate");
   for (const std::string& layout : kLayouts) EXPECT_TRUE(support(layout, "vllm").supported);
-  EXPECT_EQ(engines(),
-            (std::vector<std::string_view>{"vllm", "sglang", "tensorrt-llm", "edge-llm"}));
+  EXPECT_EQ(engines(), (std::vector<std::string_view>{"vllm", "sglang", "tensorrt-llm",
+                                                      "tensorrt-llm-legacy", "edge-llm"}));
   EXPECT_EQ(support("fp8_tensor", "vllm").math, "fp8");
   EXPECT_EQ(support("fp8_token_head", "vllm").math, "bf16")
       << "the Triton kernel keeps Q in 16 bits";
@@ -60,7 +60,8 @@ TEST(Targets, ADeviceAfterTheNameIsHeldAgainstTheRow) {
 }
 
 TEST(Targets, ALayoutThatDoesNotRunNamesTheTargetsThatRunIt) {
-  for (const char* target : {"sglang", "edge-llm", "tensorrt-llm", "vllm:triton"}) {
+  for (const char* target :
+       {"sglang", "edge-llm", "tensorrt-llm", "tensorrt-llm-legacy", "vllm:triton"}) {
     try {
       launch_flags({"fp8_head", {}, {}}, target);
       FAIL() << target;
@@ -71,7 +72,7 @@ TEST(Targets, ALayoutThatDoesNotRunNamesTheTargetsThatRunIt) {
 }
 
 TEST(Targets, EnginesWithoutSkippedLayersSaySo) {
-  for (const char* target : {"sglang", "edge-llm", "tensorrt-llm"}) {
+  for (const char* target : {"sglang", "edge-llm", "tensorrt-llm", "tensorrt-llm-legacy"}) {
     EXPECT_FALSE(launch_flags({"fp8_scale1", {0}, {}}, target).can_express) << target;
     EXPECT_TRUE(launch_flags({"fp8_scale1", {}, {}}, target).can_express) << target;
   }

@@ -151,12 +151,20 @@ void check_shapes(const ScaleSet& set, Warnings& out) {
   }
 }
 
+// Newer TensorRT-LLM checkpoints hold the larger scale of K and V beside the two, for releases that
+// know one only.
+bool is_larger_of_both(const ScaleSet& set, const StoredScale& own, const StoredScale& shared) {
+  return set.declared.family == ScaleFamily::kTensorRtLlm && shared.is_shared && !own.is_shared &&
+         own.values.size() == 1 && shared.values.size() == 1 && own.values[0] <= shared.values[0];
+}
+
 // Two spellings for one layer and side: engines map both to one parameter, the later one wins.
 void check_conflicts(const ScaleSet& set, Warnings& out) {
   for (size_t i = 1; i < set.scales.size(); ++i) {
     const StoredScale& a = set.scales[i - 1];
     const StoredScale& b = set.scales[i];
     if (a.layer != b.layer || a.side != b.side || a.rank != b.rank) continue;
+    if (is_larger_of_both(set, a, b)) continue;
     const bool differ = a.values != b.values;
     out.push_back({"conflict", place_of(b),
                    fmt::format("{} ({}) and {} ({}) {}", a.tensor, a.file, b.tensor, b.file,

@@ -26,61 +26,68 @@ constexpr uint64_t kFloat = 1;  // TensorProto.DataType
 constexpr std::string_view kInput = "k_v_scale_quant_orig";
 constexpr std::string_view kAttribute = "qkv_scales";
 
-void append_floats(const ProtobufField& source, std::vector<float>& out, const std::string& file) {
-  if (source.wire_type == 5) {
-    const auto bits = static_cast<uint32_t>(source.value);
-    out.emplace_back();
-    std::memcpy(&out.back(), &bits, sizeof bits);
-    return;
+// Numbers, and the places in the file that they came from.
+struct Floats {
+  std::vector<float> values;
+  std::vector<size_t> offsets;
+};
+
+// The bytes of the whole file, which offsets count from, and its name.
+struct WholeFile {
+  const uint8_t* begin;
+  const std::string& file;
+};
+
+void append_floats(const ProtobufField& field, const WholeFile& source, Floats& out) {
+  if (field.bytes.size() % sizeof(float) != 0) {
+    throw FormatError(
+        fmt::format("{}: {} bytes are no list of F32", source.file, field.bytes.size()));
   }
-  if (source.bytes.size() % sizeof(float) != 0) {
-    throw FormatError(fmt::format("{}: {} bytes are no list of F32", file, source.bytes.size()));
-  }
-  const size_t before = out.size();
-  out.resize(before + source.bytes.size() / sizeof(float));
-  if (!source.bytes.empty()) {
-    std::memcpy(out.data() + before, source.bytes.data(), source.bytes.size());
+  for (size_t at = 0; at < field.bytes.size(); at += sizeof(float)) {
+    out.values.emplace_back();
+    std::memcpy(&out.values.back(), field.bytes.data() + at, sizeof(float));
+    out.offsets.push_back(static_cast<size_t>(field.bytes.data() - source.begin) + at);
   }
 }
 
 struct Node {
   std::string name;
   std::vector<std::string> inputs;
-  std::vector<float> scales;  // of the attribute
+  Floats scales;  // of the attribute
 };
 
 struct Graph {
   std::vector<Node> nodes;  // attention nodes, in the graph's order
-  std::map<std::string, std::vector<float>> initializers;
+  std::map<std::string, Floats> initializers;
 };
 
-void read_attribute(const ProtobufField& source, Node& node, const std::string& file) {
-  ProtobufReader reader(source.bytes, file);
+void read_attribute(const ProtobufField& field, const WholeFile& source, Node& node) {
+  ProtobufReader reader(field.bytes, source.file);
   std::string name;
-  std::vector<float> floats;
+  Floats floats;
   while (const auto part = reader.next()) {
     if (part->number == field::kAttributeName) name = part->text();
-    if (part->number == field::kAttributeFloats) append_floats(*part, floats, file);
+    if (part->number == field::kAttributeFloats) append_floats(*part, source, floats);
   }
   if (name == kAttribute) node.scales = std::move(floats);
 }
 
-void read_node(const ProtobufField& source, Graph& graph, const std::string& file) {
-  ProtobufReader reader(source.bytes, file);
+void read_node(const ProtobufField& field, const WholeFile& source, Graph& graph) {
+  ProtobufReader reader(field.bytes, source.file);
   Node node;
   while (const auto part = reader.next()) {
     if (part->number == field::kNodeInput) node.inputs.emplace_back(part->text());
     if (part->number == field::kNodeName) node.name = part->text();
-    if (part->number == field::kNodeAttribute) read_attribute(*part, node, file);
+    if (part->number == field::kNodeAttribute) read_attribute(*part, source, node);
   }
   const bool has_input = std::ranges::any_of(node.inputs, [](const std::string& input) {
     return input.find(kInput) != std::string::npos;
   });
-  if (has_input || !node.scales.empty()) graph.nodes.push_back(std::move(node));
+  if (has_input || !node.scales.values.empty()) graph.nodes.push_back(std::move(node));
 }
 
-void read_initializer(const ProtobufField& source, Graph& graph, const std::string& file) {
-  ProtobufReader reader(source.bytes, file);
+void read_initializer(const ProtobufField& field, const WholeFile& source, Graph& graph) {
+  ProtobufReader reader(field.bytes, source.file);
   std::string name;
   uint64_t type = 0;
   std::vector<ProtobufField> data;
@@ -92,12 +99,13 @@ void read_initializer(const ProtobufField& source, Graph& graph, const std::stri
     }
   }
   if (name.find(kInput) == std::string::npos) return;
-  if (type != kFloat) throw FormatError(fmt::format("{}: {}: expected F32", file, name));
-  for (const ProtobufField& part : data) append_floats(part, graph.initializers[name], file);
+  if (type != kFloat) throw FormatError(fmt::format("{}: {}: expected F32", source.file, name));
+  for (const ProtobufField& part : data) append_floats(part, source, graph.initializers[name]);
 }
 
 Graph read_graph(std::span<const uint8_t> model, const std::string& file) {
   Graph graph;
+  const WholeFile source{model.data(), file};
   bool has_graph = false;
   ProtobufReader reader(model, file);
   while (const auto part = reader.next()) {
@@ -105,8 +113,8 @@ Graph read_graph(std::span<const uint8_t> model, const std::string& file) {
     has_graph = true;
     ProtobufReader inner(part->bytes, file);
     while (const auto entry = inner.next()) {
-      if (entry->number == field::kGraphNode) read_node(*entry, graph, file);
-      if (entry->number == field::kGraphInitializer) read_initializer(*entry, graph, file);
+      if (entry->number == field::kGraphNode) read_node(*entry, source, graph);
+      if (entry->number == field::kGraphInitializer) read_initializer(*entry, source, graph);
     }
   }
   if (!has_graph) throw FormatError(fmt::format("{}: expected an ONNX graph, found none", file));
@@ -125,51 +133,65 @@ int layer_of(const std::string& name, int otherwise) {
   return layer < kNumLayersRange.most ? layer : otherwise;
 }
 
-void add(ScaleSet& out, int layer, const std::string& file, const std::string& tensor,
-         std::string_view spelling, std::span<const float> values) {
-  const bool has_q = values.size() == 3;
-  if (values.size() != 2 && !has_q) {
+EdgeOnnxScales scales_of(int layer, const std::string& file, const std::string& tensor,
+                         std::string_view spelling, const Floats& floats) {
+  if (floats.values.size() != 2 && floats.values.size() != 3) {
     throw FormatError(fmt::format("{}: {}: expected 2 values [k, v] or 3 [q, k, v], found {}", file,
-                                  tensor, values.size()));
+                                  tensor, floats.values.size()));
   }
+  return {layer, tensor, spelling, floats.values, floats.offsets};
+}
+
+void add(const EdgeOnnxScales& from, const std::string& file, ScaleSet& out) {
   const auto put = [&](ScaleSide side, float value) {
     StoredScale scale;
-    scale.layer = layer;
+    scale.layer = from.layer;
     scale.side = side;
     scale.values = {value};
     scale.dtype = "ONNX";
     scale.file = file;
-    scale.tensor = tensor;
-    scale.spelling = spelling;
+    scale.tensor = from.tensor;
+    scale.spelling = from.spelling;
     out.scales.push_back(std::move(scale));
   };
-  if (has_q) put(ScaleSide::kQ, values[0]);
-  put(ScaleSide::kK, values[has_q ? 1 : 0]);
-  put(ScaleSide::kV, values[has_q ? 2 : 1]);
+  if (from.values.size() == 3) put(ScaleSide::kQ, from.values[0]);
+  put(ScaleSide::kK, from.k());
+  put(ScaleSide::kV, from.v());
 }
 
 }  // namespace
 
-void read_edge_onnx(const std::filesystem::path& path, ScaleSet& out) {
-  const std::string file = path.filename().string();
-  const MappedFile mapped(path);
-  const Graph graph = read_graph(mapped.bytes(), file);
-  out.files.read.push_back(file);
-  out.declared.family = ScaleFamily::kEdgeOnnx;
-  out.declared.source = file;
-  out.declared.k_post_rope = true;
+std::vector<EdgeOnnxScales> edge_onnx_scales(std::span<const uint8_t> bytes,
+                                             const std::string& file) {
+  const Graph graph = read_graph(bytes, file);
+  std::vector<EdgeOnnxScales> out;
   int place = 0;
   for (const Node& node : graph.nodes) {
     const int layer = layer_of(node.name, place++);
-    out.declared.has_kv = out.declared.is_fp8 = true;
-    if (!node.scales.empty()) {
-      add(out, layer, file, node.name + "." + std::string(kAttribute), kAttribute, node.scales);
+    if (!node.scales.values.empty()) {
+      out.push_back(scales_of(layer, file, node.name + "." + std::string(kAttribute), kAttribute,
+                              node.scales));
       continue;
     }
     for (const std::string& input : node.inputs) {
       const auto found = graph.initializers.find(input);
-      if (found != graph.initializers.end()) add(out, layer, file, input, kInput, found->second);
+      if (found == graph.initializers.end()) continue;
+      out.push_back(scales_of(layer, file, input, kInput, found->second));
     }
+  }
+  return out;
+}
+
+void read_edge_onnx(const std::filesystem::path& path, ScaleSet& out) {
+  const std::string file = path.filename().string();
+  const MappedFile mapped(path);
+  out.files.read.push_back(file);
+  out.declared.family = ScaleFamily::kEdgeOnnx;
+  out.declared.source = file;
+  out.declared.k_post_rope = true;
+  for (const EdgeOnnxScales& scales : edge_onnx_scales(mapped.bytes(), file)) {
+    out.declared.has_kv = out.declared.is_fp8 = true;
+    add(scales, file, out);
   }
   if (out.geometry.num_layers == 0) {
     for (const StoredScale& scale : out.scales) {

@@ -1,10 +1,10 @@
 #include "checkpoint/scales/export_checkpoint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -12,9 +12,9 @@
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/scales/export_config.h"
 #include "checkpoint/scales/export_folder.h"
+#include "checkpoint/scales/export_forms.h"
 #include "checkpoint/scales/safetensors_writer.h"
 #include "checkpoint/scales/scale_set.h"
-#include "checkpoint/scales/sglang_json.h"
 #include "checkpoint/scales/tensor_scan.h"
 #include "kvscale/error.h"
 
@@ -28,8 +28,19 @@ constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr const char* kSideFile = "hf_quant_config.json";
 constexpr const char* kScaleShard = "model-kv-scales.safetensors";
-constexpr std::array<std::string_view, 5> kRewritten = {"config.json", kIndexFile, kSideFile,
-                                                        "README.md", kExportRecordFile};
+constexpr std::array<std::string_view, 2> kWeightEndings = {".safetensors", ".index.json"};
+
+struct FormName {
+  ExportForm form;
+  std::string_view text;
+};
+
+constexpr std::array<FormName, 5> kForms = {
+    {{ExportForm::kCompressedTensors, "compressed-tensors"},
+     {ExportForm::kModelOpt, "modelopt"},
+     {ExportForm::kSglangJson, "sglang-json"},
+     {ExportForm::kTensorRtLlmLegacy, "tensorrt-llm-legacy"},
+     {ExportForm::kEdgeOnnx, "edge-onnx"}}};
 
 // The scales must be the only ones: engines map several spellings to one parameter.
 void expect_without_scales(const ScaleSet& model) {
@@ -144,70 +155,26 @@ void write_configuration(const ExportRequest& request, const ScaleSet& model,
   }
 }
 
-// Everything else that the model brings: tokenizer, templates, generation settings.
-void link_other_files(const ExportRequest& request, const ExportFolder& folder) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(request.model)) {
-    const std::string name = entry.path().filename().string();
-    const bool is_rewritten = std::ranges::find(kRewritten, name) != kRewritten.end();
-    const bool is_weights = name.ends_with(".safetensors") || name.ends_with(".index.json");
-    if (!entry.is_regular_file() || is_rewritten || is_weights || name.starts_with(".")) continue;
-    folder.add(entry.path(), name, request.copy);
-  }
-}
-
-void write_card(const ExportRequest& request, const ExportFolder& folder) {
-  const fs::path card = request.model / "README.md";
-  const std::string before = fs::exists(card) ? read_text_file(card) + "\n" : "";
-  folder.write("README.md", before + request.card);
-}
-
-void export_json(ExportRequest& request, const ScaleSet& model) {
-  std::vector<float> layers;
-  for (int layer = 0; layer < model.geometry.num_layers; ++layer) {
-    const int owner = model.cache_layer(layer);
-    const auto found = std::ranges::find(request.record.scales, owner, &ExportedScale::layer);
-    if (found == request.record.scales.end() || found->used.size() != 1) {
-      throw ValueError(fmt::format(
-          "form sglang-json: layer {}: expected one scale; the file has one per layer of the model",
-          layer));
-    }
-    layers.push_back(found->used[0]);
-  }
-  request.record.shards = shards_of(request.model);
-  ExportFolder folder(request.out);
-  folder.write("kv_cache_scales.json",
-               sglang_json_text(model.geometry.model_type,
-                                std::vector(static_cast<size_t>(request.tp), layers)));
-  folder.write(kExportRecordFile, export_record_text(request.record));
-  folder.write("README.md", request.card);
-  folder.finish();
-}
-
 }  // namespace
 
 ExportForm export_form(std::string_view name) {
-  if (name == "compressed-tensors") return ExportForm::kCompressedTensors;
-  if (name == "modelopt") return ExportForm::kModelOpt;
-  if (name == "sglang-json") return ExportForm::kSglangJson;
-  throw ValueError(fmt::format(
-      "form: expected compressed-tensors, modelopt or sglang-json, found \"{}\"", name));
+  std::vector<std::string_view> known;
+  for (const FormName& row : kForms) {
+    if (row.text == name) return row.form;
+    known.push_back(row.text);
+  }
+  throw ValueError(
+      fmt::format("form: expected one of {}, found \"{}\"", fmt::join(known, ", "), name));
 }
 
 std::string_view name(ExportForm form) {
-  switch (form) {
-    case ExportForm::kCompressedTensors:
-      return "compressed-tensors";
-    case ExportForm::kModelOpt:
-      return "modelopt";
-    case ExportForm::kSglangJson:
-      return "sglang-json";
-  }
-  return "";
+  return std::ranges::find(kForms, form, &FormName::form)->text;
 }
 
 void export_checkpoint(ExportRequest request) {
   const ScaleSet model = read_scales(request.model);
-  expect_without_scales(model);
+  // A graph comes with places for scales, which are filled.
+  if (request.form != ExportForm::kEdgeOnnx) expect_without_scales(model);
   if (model.geometry.is_mla) {
     throw ValueError(
         fmt::format("{}: the model caches a latent (kv_lora_rank): no form is known "
@@ -215,7 +182,9 @@ void export_checkpoint(ExportRequest request) {
                     request.model.string()));
   }
   request.record.rope = model.geometry.rope;
-  if (request.form == ExportForm::kSglangJson) return export_json(request, model);
+  if (request.form == ExportForm::kSglangJson) return export_sglang_json(request, model);
+  if (request.form == ExportForm::kTensorRtLlmLegacy) return export_tensorrt_llm(request, model);
+  if (request.form == ExportForm::kEdgeOnnx) return export_edge_onnx(request, model);
   if (model.files.read.empty()) {
     throw FormatError(
         fmt::format("{}: expected *.safetensors, found none", request.model.string()));
@@ -227,7 +196,8 @@ void export_checkpoint(ExportRequest request) {
   add_scale_shard(tensors, is_single, folder, shards);
   write_index(shards, folder);
   write_configuration(request, model, folder);
-  link_other_files(request, folder);
+  // Tokenizer, templates, generation settings.
+  add_other_files(request, kWeightEndings, folder);
   write_card(request, folder);
   request.record.shards = shards_of(folder.path());
   folder.write(kExportRecordFile, export_record_text(request.record));

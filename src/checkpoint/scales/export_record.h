@@ -31,7 +31,7 @@ struct ExportedShard {
 /// from, and what the model was, so that reading back can be held against it.
 struct ExportRecord {
   std::string tool_version;
-  std::string form;          // "compressed-tensors", "modelopt", "fp8", "sglang-json"
+  std::string form;          // name of an ExportForm
   std::string target;        // "vllm:flash_attn3"
   std::string layout;        // "fp8_tensor", "fp8_head", "fp8_scale1"
   std::string model_sha256;  // over the weights' contents; empty = not known

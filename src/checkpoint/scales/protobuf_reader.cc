@@ -46,7 +46,8 @@ std::optional<ProtobufField> ProtobufReader::next() {
       field.bytes = take(varint());
       return field;
     case 5:
-      std::memcpy(&field.value, take(4).data(), 4);
+      field.bytes = take(4);
+      std::memcpy(&field.value, field.bytes.data(), 4);
       return field;
     default:
       throw FormatError(

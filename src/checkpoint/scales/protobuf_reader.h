@@ -13,7 +13,7 @@ struct ProtobufField {
   uint32_t number = 0;
   uint32_t wire_type = 0;          // 0 varint, 1 fixed 64, 2 bytes, 5 fixed 32
   uint64_t value = 0;              // of 0, 1 and 5
-  std::span<const uint8_t> bytes;  // of 2
+  std::span<const uint8_t> bytes;  // of 2 and 5
 
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
