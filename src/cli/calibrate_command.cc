@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/session.h"
 #include "kvscale/error.h"
 #include "study/scan.h"
@@ -23,9 +25,11 @@ int run_calibrate(const CalibrateArgs& args) {
   for (const std::string& warning : calibration.warnings)
     fmt::print(stderr, "warning: {}\n", warning);
   if (args.run.json) {
-    fmt::print("{{\"scale_file\": \"{}\", \"examples\": {}, \"tokens\": {}, \"warnings\": {}}}\n",
-               file.string(), calibration.source.examples, calibration.source.tokens,
-               calibration.warnings.size());
+    const nlohmann::ordered_json out = {{"scale_file", file.string()},
+                                        {"examples", calibration.source.examples},
+                                        {"tokens", calibration.source.tokens},
+                                        {"warnings", calibration.warnings.size()}};
+    fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     fmt::print(
         "{}: scales of {} layers from {} prompts, {} tokens (longest {})\n"

@@ -23,9 +23,32 @@ namespace {
 // The form that a target reads, unless the user names one; per-head scales have one form only.
 ExportForm form_of(const ExportArgs& args, const TargetRow& row, const ScaleSet& model) {
   if (!args.form.empty()) return export_form(args.form);
+  if (row.engine == "tensorrt-llm-legacy") return ExportForm::kTensorRtLlmLegacy;
+  if (model.declared.family == ScaleFamily::kEdgeOnnx) return ExportForm::kEdgeOnnx;
   if (model.declared.family == ScaleFamily::kModelOpt) return ExportForm::kModelOpt;
   const bool reads_modelopt_only = row.engine == "edge-llm" || row.engine == "tensorrt-llm";
   return reads_modelopt_only ? ExportForm::kModelOpt : ExportForm::kCompressedTensors;
+}
+
+// Forms that one engine reads; the others are left to the rules, which say what becomes of them.
+void expect_form(ExportForm form, const TargetRow& row) {
+  const std::string_view reader = form == ExportForm::kTensorRtLlmLegacy ? "tensorrt-llm-legacy"
+                                  : form == ExportForm::kEdgeOnnx        ? "edge-llm"
+                                  : form == ExportForm::kSglangJson      ? "sglang"
+                                                                         : "";
+  if (!reader.empty() && reader != row.engine) {
+    throw UnsupportedError(
+        fmt::format("export: {} does not read the form {}; {} does", row.name, name(form), reader));
+  }
+  if (row.engine == "tensorrt-llm-legacy" && form != ExportForm::kTensorRtLlmLegacy) {
+    throw UnsupportedError(fmt::format(
+        "export: {} does not read the form {}, only tensorrt-llm-legacy; vllm and sglang do",
+        row.name, name(form)));
+  }
+}
+
+bool is_shared(ExportForm form) {
+  return form == ExportForm::kSglangJson || form == ExportForm::kTensorRtLlmLegacy;
 }
 
 void expect_runs(const ExportArgs& args, const TargetRow& row, const KvGeometry& model) {
@@ -92,7 +115,7 @@ ExportRecord record_of(const ExportArgs& args, const TargetRow& row, ExportForm 
   choice.per_head = args.layout == "fp8_head";
   // kvscale's own file says what the scale per tensor is: that of the largest head.
   choice.reduce_max = args.reduce == "max" || is_scale_file(args.scales);
-  choice.is_shared = form == ExportForm::kSglangJson;
+  choice.is_shared = is_shared(form);
   choice.min_scale = static_cast<float>(args.min_scale);
   choice.exact = args.exact;
   record.scales = scales_for_export(source, choice);
@@ -117,20 +140,24 @@ void expect_bf16_layers(const std::vector<int64_t>& layers, const KvGeometry& mo
   }
 }
 
+constexpr std::string_view kSharedText =
+    " The form has one number for K and V of a layer: the larger of the two, which never "
+    "overflows.";
+
 std::string card_of(const ExportRecord& record, const std::string& launch) {
   return fmt::format(
       "## FP8 KV cache\n\n"
       "This directory carries scales for an FP8 (E4M3) KV cache, layout {}, written by kvscale {} "
       "in "
-      "the form {} for {}. Stored code = value / scale, K measured {}. The weights are those of "
-      "the "
-      "base model; kvscale_export.json says where the scales come from and lists each of them.\n\n"
+      "the form {} for {}. Stored code = value / scale, K measured {}.{} The weights are those of "
+      "the base model; kvscale_export.json says where the scales come from and lists each of "
+      "them.\n\n"
       "    {}\n",
       record.layout, record.tool_version, record.form, record.target,
       record.k_stage == "post_rope"  ? "after RoPE"
       : record.k_stage == "pre_rope" ? "before RoPE (engines quantize it after)"
                                      : "at a place that the source does not tell",
-      launch);
+      is_shared(export_form(record.form)) ? kSharedText : "", launch);
 }
 
 size_t num_rounded(const ExportRecord& record) {
@@ -142,10 +169,11 @@ size_t num_rounded(const ExportRecord& record) {
 }
 
 void print_result(const ExportArgs& args, const ExportRecord& record, const LaunchLine& launch,
-                  const Verification& check) {
+                  const Verification& check, bool is_kept) {
   const size_t rounded = num_rounded(record);
   if (args.json) {
     nlohmann::ordered_json out = {{"out", args.out},
+                                  {"kept", is_kept},
                                   {"form", record.form},
                                   {"target", record.target},
                                   {"layout", record.layout},
@@ -165,13 +193,36 @@ void print_result(const ExportArgs& args, const ExportRecord& record, const Laun
     fmt::print("{} values were changed on the way ({}{}{}): raw and written ones are in {}\n",
                rounded, args.exact ? "" : "rounded up to BF16",
                args.min_scale > 0 ? ", --min-scale" : "",
-               record.form == "sglang-json" ? ", one number for K and V" : "", kExportRecordFile);
+               is_shared(export_form(record.form)) ? ", one number for K and V: the larger" : "",
+               kExportRecordFile);
   }
   fmt::print("read back under {}'s rules: {}\n{}", record.target, check.verdict,
              warnings_text(check.findings));
+  if (!is_kept) {
+    fmt::print("{} is not left behind: it would not serve these scales\n", args.out);
+    return;
+  }
   fmt::print("serve it with:\n  {}\n", launch.text);
   for (const std::string& note : launch.notes) fmt::print("  note: {}\n", note);
 }
+
+// A folder that this command made, removed again unless it is kept.
+class MadeFolder {
+ public:
+  explicit MadeFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  ~MadeFolder() {
+    std::error_code ignored;
+    if (!is_kept_) std::filesystem::remove_all(path_, ignored);
+  }
+  MadeFolder(const MadeFolder&) = delete;
+  MadeFolder& operator=(const MadeFolder&) = delete;
+
+  void keep() { is_kept_ = true; }
+
+ private:
+  std::filesystem::path path_;
+  bool is_kept_ = false;
+};
 
 int exit_code(const std::string& verdict) {
   if (verdict == "proven") return kExitAccept;
@@ -184,17 +235,17 @@ Exported export_verified(const ExportArgs& args) {
   const TargetRow& row = find_target(args.target);
   const std::filesystem::path path = model_path(args.model);
   if (!std::filesystem::is_directory(path)) {
-    throw UnsupportedError(
-        fmt::format("{}: expected a Hugging Face directory of safetensors: engines read no KV "
-                    "scales from other "
-                    "files",
-                    path.string()));
+    throw UnsupportedError(fmt::format(
+        "{}: expected a directory: of Hugging Face safetensors, of a legacy TensorRT-LLM "
+        "checkpoint or of Edge-LLM graphs; engines read no KV scales from other files",
+        path.string()));
   }
   const ScaleSet model = read_scales(path);
   expect_runs(args, row, model.geometry);
   expect_bf16_layers(args.bf16_layers, model.geometry);
   expect_needed(args, row);
   const ExportForm form = form_of(args, row, model);
+  expect_form(form, row);
   const std::string hash = expect_model(args);
   const ScaleSet source = args.scales.empty() ? ScaleSet{} : read_scale_source(args.scales);
 
@@ -205,6 +256,10 @@ Exported export_verified(const ExportArgs& args) {
                         "",
                         args.copy,
                         static_cast<int>(args.tp)};
+  // A legacy checkpoint has a file per rank.
+  if (form == ExportForm::kTensorRtLlmLegacy) {
+    request.tp = std::max(1, static_cast<int>(model.files.read.size()));
+  }
   request.record.model_sha256 = hash;
   expect_layers(request.record, model.geometry, args.scales);
   const LaunchLine launch =
@@ -213,16 +268,18 @@ Exported export_verified(const ExportArgs& args) {
   request.record.launch = launch.words;
   request.card = card_of(request.record, launch.text);
   export_checkpoint(request);
+  MadeFolder made(args.out);
 
   const ScaleSet written = read_scales(args.out);
-  const Verification check = verify(written, written.record->scales,
-                                    {std::string(row.name), "", static_cast<int>(args.tp)});
-  return {request.record, launch, check};
+  Exported out{request.record, launch,
+               verify(written, written.record->scales, {std::string(row.name), "", request.tp})};
+  if (out.is_kept()) made.keep();
+  return out;
 }
 
 int run_export(const ExportArgs& args) {
   const Exported result = export_verified(args);
-  print_result(args, result.record, result.launch, result.check);
+  print_result(args, result.record, result.launch, result.check, result.is_kept());
   return exit_code(result.check.verdict);
 }
 

@@ -11,11 +11,14 @@ namespace kv::cli {
 struct Exported {
   ExportRecord record;
   LaunchLine launch;
-  Verification check;  // of what lies there now, by the target's rules
+  Verification check;  // of what was written, by the target's rules
+
+  /// A directory that contradicts what was asked for would not serve it, and is removed again.
+  bool is_kept() const { return check.verdict != "contradicted"; }
 };
 
 /// What `kvscale export` does before it prints. Throws the error that names what cannot be written
-/// or what the target does not run.
+/// or what the target does not run; then no directory is left behind, unless one was there before.
 Exported export_verified(const ExportArgs& args);
 
 }  // namespace kv::cli

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kTargetHelp =
     "engine or engine:backend, optionally @device, as vllm, vllm:cpu, sglang, tensorrt-llm, "
-    "edge-llm";
+    "tensorrt-llm-legacy, edge-llm";
 
 void add_inspect(CLI::App& app, InspectArgs& args) {
   CLI::App* c = app.add_subcommand(
@@ -33,7 +33,10 @@ void add_inspect(CLI::App& app, InspectArgs& args) {
 void add_export(CLI::App& app, ExportArgs& args) {
   CLI::App* c = app.add_subcommand(
       "export", "a model directory with scales for an engine; weights are linked, not changed");
-  c->add_option("model", args.model, "a Hugging Face directory, or tiny (built in)")->required();
+  c->add_option("model", args.model,
+                "a Hugging Face directory, or tiny (built in); for tensorrt-llm-legacy a converted "
+                "checkpoint, for edge-llm also a directory of its graphs")
+      ->required();
   c->add_option("--scales", args.scales,
                 "kvscale's scale file, or anything that inspect reads (not for fp8_scale1)");
   c->add_option("--out", args.out, "the directory to make; it must not exist yet")->required();
@@ -42,7 +45,8 @@ void add_export(CLI::App& app, ExportArgs& args) {
       ->capture_default_str()
       ->check(CLI::IsMember({"fp8_scale1", "fp8_tensor", "fp8_head"}));
   c->add_option("--form", args.form, "how the scales are written (default: what the target reads)")
-      ->check(CLI::IsMember({"compressed-tensors", "modelopt", "sglang-json"}));
+      ->check(CLI::IsMember(
+          {"compressed-tensors", "modelopt", "sglang-json", "tensorrt-llm-legacy", "edge-onnx"}));
   c->add_option("--bf16-layers", args.bf16_layers, "layers kept in BF16, as 0,1")->delimiter(',');
   c->add_option("--reduce", args.reduce, "make one scale per tensor of scales per head")
       ->check(CLI::IsMember({"max"}));

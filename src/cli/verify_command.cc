@@ -1,8 +1,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/hf_config.h"
 #include "checkpoint/scales/export_scales.h"
 #include "cli/engine_python.h"
 #include "cli/scale_args.h"
@@ -10,6 +13,7 @@
 #include "cli/scale_text.h"
 #include "kvscale/error.h"
 #include "targets/verify.h"
+#include "text/sha256.h"
 
 namespace kv::cli {
 namespace {
@@ -70,6 +74,40 @@ void check_engine(const EngineReading& reading, Verification& v) {
   }
 }
 
+// Over layer, side and bits of every declared scale, one a line.
+std::string sha256_of(const std::vector<ExportedScale>& scales) {
+  std::string text;
+  for (const ExportedScale& scale : scales) {
+    text += fmt::format("{} {}", scale.layer, scale.side);
+    for (const float v : scale.used) text += fmt::format(" {:08x}", std::bit_cast<uint32_t>(v));
+    text += '\n';
+  }
+  return sha256_hex(text);
+}
+
+// What the verdict is about: these weights, these scales, compared under these rules.
+Json fingerprint_of(const VerifyArgs& args, const ScaleSet& set, const Verification& v) {
+  const ExportRecord record = set.record.value_or(ExportRecord{});
+  const bool has_model = !record.model_sha256.empty();
+  std::string source = record.scale_source, source_sha256 = record.scale_sha256;
+  if (!args.against.empty()) {
+    const std::filesystem::path path = args.against;
+    source = path.filename().string();
+    source_sha256 = std::filesystem::is_regular_file(path) ? sha256_hex(read_text_file(path)) : "";
+  }
+  return {
+      {"model_sha256", record.model_sha256},
+      {"model_checked_by", args.hash && has_model   ? "contents"
+                           : !record.shards.empty() ? "sizes and headers"
+                                                    : "nothing"},
+      {"scale_source", source},
+      {"scale_source_sha256", source_sha256},
+      {"scales_sha256", sha256_of(v.declared)},
+      {"compared",
+       {{"numbers", v.compared}, {"ranks", args.tp}, {"bf16_layers", record.bf16_layers}}},
+      {"rules", fmt::format("{} {}, {}", v.observed.target, v.observed.version, v.observed.basis)}};
+}
+
 Json json_declared(const std::vector<ExportedScale>& scales) {
   Json out = Json::array();
   for (const ExportedScale& scale : scales) {
@@ -80,12 +118,15 @@ Json json_declared(const std::vector<ExportedScale>& scales) {
   return out;
 }
 
-void print(const VerifyArgs& args, const Verification& v,
+void print(const VerifyArgs& args, const Verification& v, const Json& fingerprint,
            const std::optional<EngineReading>& engine) {
   if (args.json) {
-    Json out = {{"declared", json_declared(v.declared)},  {"observed", json_dry_run(v.observed)},
-                {"fingerprint", Json::array()},           {"warnings", json_warnings(v.findings)},
-                {"loader", engine ? engine->loader : ""}, {"verdict", v.verdict}};
+    Json out = {{"declared", json_declared(v.declared)},
+                {"observed", json_dry_run(v.observed)},
+                {"fingerprint", fingerprint},
+                {"warnings", json_warnings(v.findings)},
+                {"loader", engine ? engine->loader : ""},
+                {"verdict", v.verdict}};
     fmt::print("{}\n", out.dump(1));
     return;
   }
@@ -93,6 +134,9 @@ void print(const VerifyArgs& args, const Verification& v,
   fmt::print("{} scales declared; {} {} would hold {} layers: {}\n", v.declared.size(),
              v.observed.target, v.observed.version, v.observed.layers.size(),
              v.observed.starts ? std::string(name(v.observed.outcome)) : v.observed.refusal);
+  fmt::print("{} numbers compared; weights held against the record by {}; scales SHA-256 {}\n",
+             v.compared, fingerprint.at("model_checked_by").get<std::string>(),
+             fingerprint.at("scales_sha256").get<std::string>());
   if (engine) fmt::print("its own loader ({}) held the same\n", engine->loader);
   fmt::print("{}", warnings_text(v.findings));
   if (v.verdict == "not_provable" && v.declared.empty()) {
@@ -121,7 +165,7 @@ int run_verify(const VerifyArgs& args) {
     engine = read_with_engine(args.engine_python, name, std::filesystem::absolute(args.path));
     check_engine(*engine, v);
   }
-  print(args, v, v.verdict == "proven" ? engine : std::nullopt);
+  print(args, v, fingerprint_of(args, set, v), v.verdict == "proven" ? engine : std::nullopt);
   if (v.verdict == "proven") return kExitAccept;
   return v.verdict == "not_provable" ? kExitInconclusive : kExitReject;
 }

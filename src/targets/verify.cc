@@ -43,6 +43,7 @@ void compare(const ExportedScale& declared, const DryRun& run, int tp, Verificat
   if (side.how == "16-bit") return;
   for (size_t rank = 0; rank < side.ranks.size(); ++rank) {
     const std::vector<float> expected = expected_of_rank(declared, tp, rank);
+    out.compared += expected.size();
     if (same_bits(expected, side.ranks[rank])) continue;
     out.findings.push_back({"differs", where,
                             fmt::format("declared {}, rank {} holds {} ({})", values_text(expected),
@@ -65,7 +66,7 @@ std::string verdict_of(const Verification& v) {
 
 Verification verify(const ScaleSet& set, const std::vector<ExportedScale>& declared,
                     const DryRunRequest& request) {
-  Verification out{declared, dry_run(set, request), {}, ""};
+  Verification out{declared, dry_run(set, request), {}, 0, ""};
   for (const ScaleWarning& warning : diagnose(set).warnings) {
     if (warning.severity == Severity::kBroken) out.findings.push_back(warning);
   }

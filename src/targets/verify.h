@@ -15,6 +15,7 @@ struct Verification {
   std::vector<ExportedScale> declared;
   DryRun observed;
   std::vector<ScaleWarning> findings;
+  size_t compared = 0;  // numbers held against each other: of every layer, side, rank and head
   std::string verdict;  // "proven", "not_provable", "contradicted"
 };
 

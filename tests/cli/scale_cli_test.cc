@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "tests/checkpoint/scales/onnx_writer.h"
 #include "tests/checkpoint/scales/scale_fixtures.h"
 
 namespace {
@@ -111,7 +112,12 @@ TEST_F(ScaleCli, ExportThenVerifyIsProven) {
     const Json verified = Json::parse(proof.out);
     EXPECT_EQ(verified.at("verdict"), "proven");
     EXPECT_EQ(verified.at("declared").size(), 6u);
-    EXPECT_EQ(verified.at("fingerprint"), Json::array());
+    const Json& fingerprint = verified.at("fingerprint");
+    EXPECT_EQ(fingerprint.at("compared").at("numbers"), 6);
+    EXPECT_EQ(fingerprint.at("model_checked_by"), "sizes and headers");
+    EXPECT_EQ(fingerprint.at("scale_source"), "scaled");
+    EXPECT_EQ(fingerprint.at("scales_sha256").get<std::string>().size(), 64u);
+    EXPECT_EQ(fingerprint.at("rules"), "vllm:flash_attn3 0.32.0, executed");
     EXPECT_TRUE(verified.contains("observed"));
     EXPECT_EQ(run("verify " + form + " --against scaled").code, 0);
   }
@@ -126,6 +132,98 @@ TEST_F(ScaleCli, ExportOfOneNumberPerLayerIsReadAsJson) {
   EXPECT_EQ(made.code, 0) << made.out << made.err;
   EXPECT_TRUE(has(made.out, "--quantization-param-path j/kv_cache_scales.json")) << made.out;
   EXPECT_EQ(run("verify j").code, 0) << run("verify j").out;
+}
+
+// A scale file names the weights that it was made for; an export of it takes that over, and verify
+// says so.
+TEST_F(ScaleCli, TheFingerprintNamesWeightsAndScales) {
+  ASSERT_EQ(run("export plain --scales scaled --out a").code, 0);
+  ASSERT_EQ(run("export plain --scales scaled --out b --form modelopt").code, 0);
+  ASSERT_EQ(run("export plain --scales scaled --out c --min-scale 0.5").code, 0);
+  const auto scales = [&](const std::string& folder) {
+    return Json::parse(run("verify " + folder + " --json").out)
+        .at("fingerprint")
+        .at("scales_sha256");
+  };
+  EXPECT_EQ(scales("a"), scales("b")) << "the same numbers in another form";
+  EXPECT_NE(scales("a"), scales("c"));
+  const Result against = run("verify scaled --for vllm --against scaled --json");
+  const Json fingerprint = Json::parse(against.out).at("fingerprint");
+  EXPECT_EQ(fingerprint.at("model_checked_by"), "nothing") << "no record";
+  EXPECT_EQ(fingerprint.at("scales_sha256"), scales("a"));
+  EXPECT_TRUE(has(run("verify a").out, "6 numbers compared")) << run("verify a").out;
+}
+
+TEST_F(ScaleCli, ExportLeavesNothingBehindWhenReadingBackFails) {
+  const Result ranks = run("export plain --scales scaled --tp 3 --out x");
+  EXPECT_EQ(ranks.code, 1);
+  EXPECT_TRUE(has(ranks.err, "do not divide")) << ranks.err;
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
+  const Result ignored =
+      run("export plain --scales scaled --for edge-llm --form compressed-tensors --out x");
+  EXPECT_EQ(ignored.code, 20) << ignored.out;
+  EXPECT_TRUE(has(ignored.out, "not left behind")) << ignored.out;
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
+  fs::create_directory(folder_ / "there");
+  kv::fixtures::write_file(folder_ / "there/note", "mine");
+  EXPECT_EQ(run("export plain --scales scaled --tp 3 --out there").code, 1);
+  EXPECT_EQ(kv::fixtures::read_file(folder_ / "there/note"), "mine");
+}
+
+TEST_F(ScaleCli, ExportIntoALegacyCheckpointOfTensorRtLlm) {
+  fs::create_directory(folder_ / "trt");
+  kv::fixtures::write_file(
+      folder_ / "trt/config.json",
+      R"({"architecture":"LlamaForCausalLM","dtype":"bfloat16","num_hidden_layers":3,
+          "num_attention_heads":4,"num_key_value_heads":2,"head_size":64,
+          "quantization":{"quant_algo":null,"kv_cache_quant_algo":null}})");
+  kv::fixtures::SafetensorsWriter rank;
+  for (int layer = 0; layer < 3; ++layer) {
+    rank.tensors.push_back({"transformer.layers." + std::to_string(layer) + ".attention.qkv.weight",
+                            "BF16",
+                            {1},
+                            kv::fixtures::encoded({1}, "BF16")});
+  }
+  for (const char* file : {"trt/rank0.safetensors", "trt/rank1.safetensors"}) {
+    kv::fixtures::write_file(folder_ / file, rank.bytes());
+  }
+  const Result made =
+      run("export trt --scales scaled --for tensorrt-llm-legacy --out legacy --json");
+  EXPECT_EQ(made.code, 0) << made.out << made.err;
+  EXPECT_EQ(Json::parse(made.out).at("form"), "tensorrt-llm-legacy");
+  EXPECT_EQ(run("verify legacy --tp 2").code, 0) << run("verify legacy --tp 2").out;
+  EXPECT_TRUE(has(kv::fixtures::read_file(folder_ / "legacy/README.md"), "the larger of the two"));
+  EXPECT_EQ(run("verify legacy --for tensorrt-llm").code, 20) << "its PyTorch backend reads none";
+  const Result plain = run("export plain --scales scaled --for tensorrt-llm-legacy --out x");
+  EXPECT_EQ(plain.code, 1);
+  EXPECT_TRUE(has(plain.err, "rank*.safetensors")) << plain.err;
+  const Result other = run("export trt --scales scaled --form tensorrt-llm-legacy --out x");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(has(other.err, "tensorrt-llm-legacy does")) << other.err;
+  const Result form =
+      run("export trt --scales scaled --for tensorrt-llm-legacy --form modelopt --out x");
+  EXPECT_EQ(form.code, 1);
+  EXPECT_TRUE(has(form.err, "vllm and sglang do")) << form.err;
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
+}
+
+TEST_F(ScaleCli, ExportIntoAGraphOfEdgeLlm) {
+  fs::create_directory(folder_ / "graph");
+  std::vector<std::string> nodes;
+  for (int layer = 0; layer < 3; ++layer) {
+    nodes.push_back(kv::fixtures::onnx_node("layers." + std::to_string(layer) + "/attn", {"q"},
+                                            {1.0f, 1.0f, 1.0f}));
+  }
+  kv::fixtures::write_file(folder_ / "graph/model.onnx", kv::fixtures::onnx_model(nodes));
+  const Result made = run("export graph --scales scaled --for edge-llm --out engine");
+  EXPECT_EQ(made.code, 0) << made.out << made.err;
+  EXPECT_TRUE(has(made.out, "form edge-onnx")) << made.out;
+  EXPECT_EQ(run("verify engine").code, 0) << run("verify engine").out;
+  const Json read = Json::parse(run("inspect engine --json").out);
+  EXPECT_EQ(read.at("scales").at(0).at("values").at(0), ScaleFolder::k_scale(0));
+  const Result vllm = run("export graph --scales scaled --form edge-onnx --out x");
+  EXPECT_EQ(vllm.code, 1);
+  EXPECT_TRUE(has(vllm.err, "edge-llm does")) << vllm.err;
 }
 
 TEST_F(ScaleCli, SelectedLayersInBf16BecomeAFlagOfVllmAndARefusalElsewhere) {
@@ -202,7 +300,7 @@ TEST_F(ScaleCli, VerifyWithAnEnginesPython) {
 
 TEST_F(ScaleCli, TargetsAnswersYesAndNo) {
   const Json matrix = Json::parse(run("targets --json").out);
-  EXPECT_EQ(matrix.at("targets").size(), 10u);
+  EXPECT_EQ(matrix.at("targets").size(), 11u);
   for (const Json& row : matrix.at("targets")) EXPECT_NE(row.at("source"), "");
   const Result yes = run("targets --model plain --layout fp8_head --gpu h100");
   EXPECT_EQ(yes.code, 0) << yes.err;
