@@ -44,6 +44,7 @@ struct Document {
 /// only when it carries answers.
 struct Prompt {
   std::string id;
+  std::string cluster;  // what it shares a source with; empty: nobody said
   std::vector<int32_t> tokens;
   std::vector<std::string> accepted_answers;
   Check check = Check::kContains;

@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 7> kKeys = {"id",     "prompt",  "messages", "ids",
-                                                   "answer", "answers", "check"};
+constexpr std::array<std::string_view, 8> kKeys = {"id",  "cluster", "prompt",  "messages",
+                                                   "ids", "answer",  "answers", "check"};
 constexpr std::array<std::string_view, 2> kMessageKeys = {"role", "content"};
 // Deeper than any prompt needs; comparing and printing JSON takes a stack as deep.
 constexpr int kDeepest = 100;
@@ -282,6 +282,10 @@ std::vector<Prompt> parse_prompts(std::string_view json_lines, const std::string
     prompt.id = id_of(object, line);
     if (!ids.insert(prompt.id).second) {
       line.fail(fmt::format("\"id\": \"{}\" occurs twice", prompt.id));
+    }
+    if (object.contains("cluster")) {
+      prompt.cluster = line.text_of("cluster", object["cluster"]);
+      if (prompt.cluster.empty()) line.refuse("cluster", "a name", object["cluster"]);
     }
     prompt.tokens = tokens_of(object, encoder, line);
     set_answers(object, prompt, line);

@@ -22,6 +22,8 @@ struct PromptEncoder {
 /// anything else JSON Lines, one object a line:
 ///
 ///   id        string or integer; "line-N" when absent; unique in the file
+///   cluster   what the prompt was made from (a document, a conversation), for prompts that are not
+///             independent of one another: they stay in one block and count as one document
 ///   prompt    raw text, or
 ///   messages  [{"role", "content"}, ...] through the chat template, or
 ///   ids       token ids, taken as they are

@@ -4,10 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 
 #include "decide/evidence.h"
 #include "decide/look_plan.h"
 #include "decide/thresholds.h"
+#include "evaluate/near_duplicates.h"
 #include "evaluate/scorers.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
@@ -38,10 +41,13 @@ std::string bucket_of(int64_t tokens, const std::vector<int64_t>& buckets) {
 
 /// The first `count` documents of each bucket, which is a share of every task.
 std::vector<Document> first_of_each_bucket(const std::vector<Document>& documents, int64_t count) {
-  std::map<std::string, int64_t> seen;
+  std::map<std::string, std::set<std::string>> seen;
   std::vector<Document> out;
   for (const Document& document : documents) {
-    if (seen[document.bucket]++ < count) out.push_back(document);
+    std::set<std::string>& here = seen[document.bucket];
+    if (std::ssize(here) >= count && !here.contains(document.id)) continue;
+    here.insert(document.id);
+    out.push_back(document);
   }
   return out;
 }
@@ -50,20 +56,23 @@ std::vector<Document> first_of_each_bucket(const std::vector<Document>& document
 /// halves have a share of each, and each told which look and half it belongs to.
 std::vector<Document> dealt_to_looks(std::vector<Document> documents,
                                      const std::vector<double>& looks) {
-  std::map<std::pair<std::string, std::string>, int64_t> turns;  // bucket, task
+  // A document that is there several times, once for each prompt of a cluster, has one turn.
+  std::map<std::pair<std::string, std::string>, std::map<std::string, int64_t>> turns;
   std::vector<std::pair<int64_t, Document>> order;
   for (Document& document : documents) {
-    const int64_t turn = turns[{document.bucket, document.task}]++;
+    std::map<std::string, int64_t>& known = turns[{document.bucket, document.task}];
+    const int64_t turn = known.try_emplace(document.id, std::ssize(known)).first->second;
     document.half = 1 + turn % 2;
     order.emplace_back(turn, std::move(document));
   }
   std::ranges::stable_sort(order, {}, [](const auto& one) { return one.first; });
-  std::map<std::string, int64_t> sizes, seen;
-  for (const auto& [turn, document] : order) ++sizes[document.bucket];
+  std::map<std::string, std::set<std::string>> all, seen;  // documents of each bucket
+  for (const auto& [turn, document] : order) all[document.bucket].insert(document.id);
   std::vector<Document> out;
   for (auto& [turn, document] : order) {
-    const int64_t index = seen[document.bucket]++;
-    document.look = look_of(looks, index, sizes[document.bucket]);
+    std::set<std::string>& before = seen[document.bucket];
+    before.insert(document.id);
+    document.look = look_of(looks, std::ssize(before) - 1, std::ssize(all[document.bucket]));
     out.push_back(std::move(document));
   }
   return out;
@@ -183,6 +192,13 @@ std::vector<Document> DecideStudy::generate_block(const std::string& block, int6
 }
 
 void DecideStudy::deal_prompts() {
+  if (const int64_t joined = assign_clusters(prompts_); joined > 0) {
+    notices_.push_back(
+        fmt::format("{} prompts are near-duplicates of others ({:.0f} % of their runs of 8 tokens) "
+                    "and count as "
+                    "one document with them",
+                    joined, 100 * kNearDuplicate));
+  }
   std::map<std::string, std::vector<const Prompt*>> answered;
   std::vector<const Prompt*> unanswered;
   int64_t too_long = 0, longest = 0;
@@ -204,32 +220,46 @@ void DecideStudy::deal_prompts() {
         too_long, options_.buckets.back(), longest));
   }
   for (const auto& [bucket, prompts] : answered) {
+    std::set<std::string> clusters;
+    for (const Prompt* prompt : prompts) clusters.insert(prompt->cluster);
     const int64_t least = 2 * std::ssize(kBlocks);
-    if (std::ssize(prompts) < least) {
+    if (std::ssize(clusters) < least) {
       throw ValueError(fmt::format(
-          "{}: bucket {}: expected at least {} prompts with answers, 2 for each of the blocks {}, "
-          "found {}",
-          source_.prompts, bucket, least, fmt::join(kBlocks, ", "), prompts.size()));
+          "{}: bucket {}: expected prompts with answers from at least {} documents, 2 for each of "
+          "the blocks {}, found {} from {}",
+          source_.prompts, bucket, least, fmt::join(kBlocks, ", "), prompts.size(),
+          clusters.size()));
     }
     deal(prompts, kBlocks);
   }
   deal(unanswered, {"E2", "CAL"});
 }
 
-/// In an order that hangs on the ids alone, so that no order of the file favours a block.
+/// In an order that hangs on names alone, so that no order of the file favours a block. A cluster
+/// goes into one block as a whole, the one with the fewest of these prompts so far.
 void DecideStudy::deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks) {
-  std::ranges::sort(prompts, {},
-                    [](const Prompt* p) { return std::pair(mix(fnv1a64(p->id)), p->id); });
-  for (size_t i = 0; i < prompts.size(); ++i) block_of_[prompts[i]->id] = blocks[i % blocks.size()];
+  std::ranges::sort(prompts, {}, [](const Prompt* p) {
+    return std::tuple(mix(fnv1a64(p->cluster)), p->cluster, p->id);
+  });
+  std::vector<int64_t> counts(blocks.size());
+  for (const Prompt* prompt : prompts) {
+    std::string& block = block_of_cluster_[prompt->cluster];
+    if (block.empty()) {
+      block = blocks[static_cast<size_t>(std::ranges::min_element(counts) - counts.begin())];
+    }
+    const auto place = std::ranges::find(blocks, block);
+    if (place != blocks.end()) ++counts[static_cast<size_t>(place - blocks.begin())];
+  }
 }
 
 std::vector<Document> DecideStudy::user_documents(const std::string& block) const {
   std::vector<Document> out;
   for (const Prompt& prompt : prompts_) {
     const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
-    if (!prompt.has_answer() || bucket.empty() || block_of_.at(prompt.id) != block) continue;
+    if (!prompt.has_answer() || bucket.empty() || block_of_cluster_.at(prompt.cluster) != block)
+      continue;
     Document document;
-    document.id = prompt.id;
+    document.id = prompt.cluster;
     document.task = "user";
     document.bucket = bucket;
     document.target_tokens = std::ssize(prompt.tokens);
@@ -270,12 +300,13 @@ std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_
     // Spread over the block, so that every task has its share.
     for (int64_t i = 0; i < count; ++i) {
       const Document& document = *here[static_cast<size_t>(i * std::ssize(here) / count)];
-      out.push_back({document.id, document.context, {}, Check::kContains});
+      out.push_back({document.id, "", document.context, {}, Check::kContains});
     }
   }
   int64_t room = per_bucket * std::ssize(options_.buckets);
   for (const Prompt& prompt : prompts_) {
-    if (prompt.has_answer() || block_of_.at(prompt.id) != block || room-- <= 0) continue;
+    if (prompt.has_answer() || block_of_cluster_.at(prompt.cluster) != block) continue;
+    if (room-- <= 0) continue;
     out.push_back(prompt);
   }
   return out;
@@ -488,7 +519,8 @@ void DecideStudy::record_quality(const Ask& ask) {
     total += std::ssize(document.context) * missing;
   }
   // Lengths mixed, so that the rate and the time left are right from the start.
-  std::ranges::stable_sort(todo, {}, [](const Document* d) { return mix(fnv1a64(d->id)); });
+  std::ranges::stable_sort(todo, {},
+                           [](const Document* d) { return mix(fnv1a64(d->questions.front().id)); });
   const std::string stage =
       fmt::format("{}: {} on {}{}", ask.state, fmt::join(names, ", "), ask.block,
                   ask.look > 1 ? fmt::format(", look {}", ask.look) : "");

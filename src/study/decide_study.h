@@ -89,7 +89,7 @@ class DecideStudy {
   Progress& progress_;
   EngineRunner runner_;
   std::vector<std::string> tasks_;
-  std::map<std::string, std::string> block_of_;             // of the user's prompts, by id
+  std::map<std::string, std::string> block_of_cluster_;     // of the user's prompts
   std::map<std::string, std::vector<Document>> documents_;  // by block
   std::optional<Calibration> calibration_;
   std::vector<std::string> notices_;

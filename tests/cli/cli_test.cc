@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -53,9 +55,9 @@ bool has(const std::string& text, const std::string& part) {
 }
 
 /// "17,24,31,..." : n token ids of the built-in model.
-std::string ids(int n) {
+std::string ids(int n, int step = 7919) {
   std::string out;
-  for (int i = 0; i < n; ++i) out += (i == 0 ? "" : ",") + std::to_string(17 + i * 7919 % 900);
+  for (int i = 0; i < n; ++i) out += (i == 0 ? "" : ",") + std::to_string(17 + i * step % 900);
   return out;
 }
 
@@ -171,7 +173,7 @@ TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
   const auto prompts = [&](const char* first_answer) {
     std::string out;
     for (int i = 0; i < 40; ++i) {
-      out += "{\"id\": \"p" + std::to_string(i) + "\", \"ids\": [" + ids(70 + i) +
+      out += "{\"id\": \"p" + std::to_string(i) + "\", \"ids\": [" + ids(70 + i, 7 + 2 * i) +
              "], \"check\": \"" + checks[i % 5] + "\", \"answer\": \"" +
              (i == 0 ? first_answer : answers[i % 5]) + "\"}\n";
     }
@@ -184,6 +186,7 @@ TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
   EXPECT_EQ(r.code, 10) << r.err;
   EXPECT_EQ(Json::parse(r.out).at("outcome"), "INCONCLUSIVE");
   const std::string records = read("d/records.jsonl");
+  EXPECT_FALSE(has(r.out, "near-duplicates"));
   EXPECT_EQ(run(command + " --json").out, r.out);
   EXPECT_EQ(read("d/records.jsonl"), records);
   write("p.jsonl", prompts("dafo"));
@@ -194,12 +197,36 @@ TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
   EXPECT_TRUE(generators.code == 1 && has(generators.err, "--documents")) << generators.err;
 }
 
+TEST_F(Cli, PromptsOfOneDocumentStayTogetherAndCountAsOne) {
+  std::string prompts;
+  for (int i = 0; i < 48; ++i) {
+    prompts += "{\"id\": \"p" + std::to_string(i) + "\", \"cluster\": \"book " +
+               std::to_string(i / 3) + "\", \"ids\": [" + ids(70 + i, 7 + 2 * i) +
+               "], \"answer\": \"kelu\"}\n";
+  }
+  write("p.jsonl", prompts);
+  const Result r = run(
+      "decide tiny --prompts p.jsonl --margin quick --buckets 256 --set min_documents=2 --out d");
+  EXPECT_EQ(r.code, 10) << r.err;
+  std::map<std::string, std::set<std::string>> blocks;
+  std::istringstream lines(read("d/records.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line);
+    if (record["kind"] != "example" || record["block"] == "AA") continue;
+    blocks[record["document"]].insert(record["block"]);
+  }
+  const Json aa = Json::parse(read("d/decision.json"))["aa"]["buckets"][0];
+  EXPECT_EQ(aa["n"].get<int>(), 3 * aa["documents"].get<int>()) << aa;
+  for (const auto& [document, where] : blocks) EXPECT_EQ(where.size(), 1u) << document;
+}
+
 TEST_F(Cli, DecideWantsPromptsForEveryBlock) {
   write("p.jsonl", R"({"id": "a", "prompt": "x y z", "answer": "q"})"
                    "\n");
   const Result r = run("decide tiny --prompts p.jsonl --buckets 256");
   EXPECT_EQ(r.code, 1);
-  EXPECT_TRUE(has(r.err, "bucket 256: expected at least 8 prompts")) << r.err;
+  EXPECT_TRUE(has(r.err, "bucket 256: expected prompts with answers from at least 8 documents"))
+      << r.err;
 }
 
 TEST_F(Cli, EvalRefusesOtherScalesUnderTheSameName) {

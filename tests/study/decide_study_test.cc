@@ -38,7 +38,7 @@ struct Study {
 
   Verdict run(Progress& progress) {
     RecordLog log(folder / "records.jsonl");
-    Prompt own{"text", tokenizer.encode(own_text()), {}, Check::kContains};
+    Prompt own{"text", "", tokenizer.encode(own_text()), {}, Check::kContains};
     own.tokens.resize(250);
     CalibrationSource source;
     source.model_sha256 = model->checkpoint().content_sha256();
