@@ -19,19 +19,19 @@ struct AttendRows {
   int64_t kv_head = 0;
   int64_t num_rows = 0;
   const uint16_t* q = nullptr;  // [num_rows, head_dim] bf16
-  const int64_t* positions =
-      nullptr;         // [num_rows], ascending: a row sees the keys up to its position
+  // [num_rows], ascending: a row sees the keys up to its position.
+  const int64_t* positions = nullptr;
   int64_t window = 0;  // 0 = none
-  int64_t first_key = 0,
-          end_key = 0;       // the keys of this part; first_key a multiple of kKeysPerTile
+  // The keys of this part; first_key is a multiple of kKeysPerTile.
+  int64_t first_key = 0, end_key = 0;
   float score_scale = 1;     // softmax scale times the static K scale
   float value_scale = 1;     // static V scale
   float soft_cap = 0;        // 0 = none
   bool fp8_weights = false;  // weights through E4M3 before they meet the values, not in the sum
-  // A score is in powers of two: exp(x) = 2^score.
   float* out = nullptr;      // [num_rows, head_dim]: sum of 2^(score - largest) * V
-  float* largest = nullptr;  // [num_rows] largest score, -FLT_MAX when no key was seen
-  float* sum = nullptr;      // [num_rows] sum of 2^(score - largest)
+  // [num_rows] largest score, in powers of two (exp(x) = 2^score); -FLT_MAX when no key was seen.
+  float* largest = nullptr;
+  float* sum = nullptr;  // [num_rows] sum of 2^(score - largest)
 };
 
 /// Scratch of one thread for rows of a given size; grows on demand.
