@@ -30,7 +30,7 @@ struct PreflightFact {
 struct BlockSize {
   std::string block, bucket;
   int64_t look = 1;
-  int64_t examples = 0;  // of this look and those before it
+  int64_t examples = 0, documents = 0;  // of this look and those before it
 };
 
 /// All that a decision rests on. The records stay where they are and must outlive it.

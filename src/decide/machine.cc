@@ -119,8 +119,17 @@ Comparison Machine::run_comparison(const std::string& block, const std::string& 
   return compare(options_, {block, arm_text, reference}, pairs, look, verdict_.aa_flips);
 }
 
-std::vector<Look> Machine::looks(double alpha) const {
-  return plan_looks(options_.looks, alpha, options_.alpha_shift);
+/// The planned looks, with the bounds of the plan, less those before the last one that have fewer
+/// documents in a bucket than the interval with clusters is trusted for.
+std::vector<Look> Machine::looks(const std::string& block, double alpha) const {
+  std::vector<Look> out = plan_looks(options_.looks, alpha, options_.alpha_shift);
+  std::erase_if(out, [&](const Look& look) {
+    return !look.is_last() && std::ranges::any_of(evidence_.sizes, [&](const BlockSize& size) {
+      return size.block == block && size.look == look.number &&
+             size.documents < thresholds::kMinDocumentsQuick;
+    });
+  });
+  return out;
 }
 
 /// The table that decided, and the rows that its verdict rests on as reasons.

@@ -41,6 +41,7 @@ class Machine {
   Step screen();
   Step calibrate();
   std::optional<Step> calibrate_at(const Look& look);
+  bool is_still_open(const std::string& screened, const Look& look);
   std::optional<Step> judge_calibrated(const Look& look, const std::string& screened);
   std::optional<Step> need_calibration(const std::string& state);
 
@@ -73,7 +74,7 @@ class Machine {
                                   const std::vector<std::string>& arms, const Look& look,
                                   const std::string& reason) const;
   bool is_finished(const std::string& block, const std::string& arm, int64_t look) const;
-  std::vector<Look> looks(double alpha) const;
+  std::vector<Look> looks(const std::string& block, double alpha) const;
   Comparison run_comparison(const std::string& block, const std::string& arm_text,
                             const std::string& reference, const Look& look);
   void explain(const Comparison& comparison);

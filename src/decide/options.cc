@@ -62,6 +62,12 @@ void check_options(const DecideOptions& options) {
   expect_open_unit("plan_power", options.plan_power);
   expect_at_least("aa.max_flip", options.aa_max_flip, 0);
   expect_at_least("insensitive_se", options.insensitive_se, 0);
+  expect_at_least("offset_noise", options.offset_noise, 0);
+  expect_at_least("offset_centred_db", options.offset_centred_db, -400);
+  expect_at_least("head_gap_db", options.head_gap_db, 0);
+  expect_at_least("token_clip_frac", options.token_clip_frac, 0);
+  expect_at_least("max_questions_per_document",
+                  static_cast<double>(options.max_questions_per_document), 0);
   expect_at_least("gain.capacity_min", options.capacity_gain_min, 1);
   expect_at_least("documents", static_cast<double>(options.documents), 2);
   expect_at_least("aa_documents", static_cast<double>(options.aa_documents), 2);

@@ -45,6 +45,11 @@ std::string table_id(const ComparisonNames& names) {
                      against_control ? "" : names.reference);
 }
 
+bool has_both_halves(const PairedBucket& pairs) {
+  return std::ranges::find(pairs.half, 1) != pairs.half.end() &&
+         std::ranges::find(pairs.half, 2) != pairs.half.end();
+}
+
 /// Mean differences of the two replicate halves; NaN for a half without examples.
 std::array<double, 2> half_diffs(const PairedBucket& pairs) {
   std::array<double, 2> sums = {}, counts = {};
@@ -281,8 +286,7 @@ Comparison compare(const DecideOptions& options, const ComparisonNames& names,
   for (size_t half = 0; half < 2; ++half) {
     table.overall.half_diffs[half] = weighted_half(table.buckets, shares, half);
   }
-  test_for_shift(out, std::ranges::none_of(
-                          buckets, [](const PairedBucket& bucket) { return bucket.half.empty(); }));
+  test_for_shift(out, std::ranges::all_of(buckets, has_both_halves));
   judge(table, options.margin);
   return out;
 }

@@ -117,7 +117,7 @@ std::optional<Step> Machine::try_arm(const ArmSpec& candidate) {
   std::vector<std::string> arms = {control};
   if (has_tensor) arms.push_back(tensor);
   arms.push_back(candidate_text);
-  for (const Look& look : looks(trial_alpha())) {
+  for (const Look& look : looks("E3", trial_alpha())) {
     if (auto ask =
             need_quality("TRY", "E3", arms, look,
                          fmt::format("{} on examples that did not suggest it", candidate_text))) {

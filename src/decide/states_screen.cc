@@ -65,7 +65,7 @@ Step Machine::screen() {
   if (candidate.needs_scales()) {
     if (auto step = need_calibration("SCREEN")) return *step;
   }
-  for (const Look& look : looks(options_.alpha_accept)) {
+  for (const Look& look : looks("E1", options_.alpha_accept)) {
     if (auto ask = need_quality(
             "SCREEN", "E1", {std::string(kControlArm), candidate.text()}, look,
             fmt::format("the cheapest layout that runs, {}, against BF16", candidate.text()))) {
@@ -104,7 +104,7 @@ Step Machine::calibrate() {
     return localise();
   }
   if (auto step = need_calibration("CALIBRATE")) return *step;
-  for (const Look& look : looks(options_.alpha_accept)) {
+  for (const Look& look : looks("E2", options_.alpha_accept)) {
     if (auto step = calibrate_at(look)) return *step;
   }
   return localise();
@@ -137,6 +137,12 @@ std::optional<Step> Machine::calibrate_at(const Look& look) {
     }
   }
   return judge_calibrated(look, has_screened ? first_text : "");
+}
+
+/// Whether the layout that lost on E1 may yet turn out not to lose on E2.
+bool Machine::is_still_open(const std::string& screened, const Look& look) {
+  return !screened.empty() &&
+         run_comparison("E2", screened, std::string(kControlArm), look).table.is_open();
 }
 
 /// C2 on E2, against BF16 and against the layout that lost on E1 ("" where there is none).
@@ -181,7 +187,7 @@ std::optional<Step> Machine::judge_calibrated(const Look& look, const std::strin
           "calibrated scales are harmless, but that they undo the loss is not shown",
           better.n_required);
     }
-  } else if (table.is_open() && !look.is_last()) {
+  } else if (!look.is_last() && (table.is_open() || is_still_open(screened, look))) {
     trace_open("CALIBRATE", table);
     return std::nullopt;
   } else {

@@ -24,8 +24,9 @@ inline constexpr double kAlphaAccept = 0.025;
 inline constexpr double kAlphaShift = 0.05;
 
 // 1,000 questions a bucket at the last look: 250 documents of 4, because independent documents are
-// what buys power, and because the look at half of them has the 125 that the bucket's test wants.
-// (Method 4.4, 6.2)
+// what buys power, and because the look at half of them has the 125 that the bucket's test wants;
+// at the first look, with 63, no bucket is judged, and only a shift beyond the margin can end the
+// comparison. (Method 4.4, 6.2)
 inline constexpr int64_t kDocumentsStandard = 250;
 inline constexpr int64_t kQuestionsStandard = 4;
 // 200 questions a bucket. (Method 6.4)
@@ -40,8 +41,8 @@ inline constexpr int64_t kMinDocumentsStandard = 100;
 inline constexpr int64_t kMaxQuestionsStandard = 8;
 
 // The repeat is a check of the harness for gross noise; it has no part in the margin. A harness
-// that flips 10 % of the answers exceeds 5 % of 120 (40 questions in each of three buckets) in 96
-// %.
+// that flips 10 % of the answers exceeds 5 % of 120 (40 questions in each of three buckets) in
+// 96 % of the runs.
 inline constexpr int64_t kAaDocumentsQuick = 10;
 // The first look's documents: 252 questions a bucket.
 inline constexpr int64_t kAaDocumentsStandard = 63;
@@ -94,7 +95,7 @@ inline constexpr double kPlanConfidence = 0.95;
 // tasks that it answers this often. A model at its limit answers by margins that any small error
 // overturns: such a task measures the model, and its losses say little about what it is used for.
 inline constexpr double kPilotFloor = 0.9;
-inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 8;
+inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 24;  // per length, at least
 // Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
 inline constexpr int64_t kContextsPerBucket = 4;
 

@@ -237,8 +237,12 @@ void add_method_section(Markup& html, const Verdict& verdict) {
   if (!rows.empty()) add_table(html, "States", {"state", "block", "arm", "event"}, rows);
   const DecideOptions& used = verdict.options;
   add_facts(html, {{"margin", margin_words(used)},
-                   {"block size", fmt::format("{} documents x {} questions a bucket, one look",
+                   {"block size", fmt::format("{} documents x {} questions a bucket",
                                               used.documents, used.questions_per_document)},
+                   {"looked at", used.looks.size() == 1
+                                     ? "once, with all of them"
+                                     : fmt::format("when these shares of them are in: {}",
+                                                   fmt::join(used.looks, ", "))},
                    {"least documents", fmt::to_string(used.min_documents)},
                    {"level of a shift", significant(used.alpha_shift, 3) + ", family-wise"},
                    {"A/A flips at most", percent(used.aa_max_flip)},

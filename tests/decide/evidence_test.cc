@@ -53,8 +53,8 @@ TEST(DecideEvidence, AnUnfinishedBlockIsAskedForAgain) {
   const std::vector<ExampleRecord> all = examples;
   Evidence evidence = study.evidence();
   for (const char* bucket : {"512", "1024", "2048"}) {
-    evidence.sizes.push_back({"AA", bucket, 1, 40});
-    evidence.sizes.push_back({"E1", bucket, 1, 200});
+    evidence.sizes.push_back({"AA", bucket, 1, 40, 10});
+    evidence.sizes.push_back({"E1", bucket, 1, 200, 50});
   }
   EXPECT_FALSE(std::holds_alternative<Ask>(next_step(DecideOptions::quick(), evidence)) &&
                std::get<Ask>(next_step(DecideOptions::quick(), evidence)).block == "E1");

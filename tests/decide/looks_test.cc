@@ -171,10 +171,36 @@ TEST(Looks, BeforeTheLastOneAShiftInsideTheMarginEndsNothing) {
   ASSERT_NE(table.shift, ShiftType::kNone);
   EXPECT_FALSE(table.is_beyond_margin);
   EXPECT_FALSE(table.is_shift());
-  options.margin = {0.05, 0.05, 0.1};
+  options.margin = {0.07, 0.07, 0.1};
   table = compare(options, {"E1", "fp8_scale1", "bf16"}, buckets, look, 0).table;
   EXPECT_TRUE(table.is_beyond_margin);
-  EXPECT_TRUE(table.is_shift() || table.is_material);
+  EXPECT_FALSE(table.is_material);
+  EXPECT_TRUE(table.is_shift());
+}
+
+TEST(Looks, WithFewDocumentsOnlyTheLastOneIsTaken) {
+  for (const int64_t documents : std::vector<int64_t>{2, 4, 10, 57}) {
+    World world = four_buckets();
+    world.documents = documents;
+    SimulatedStudy study(world);
+    const Verdict verdict = study.run(DecideOptions::standard());
+    EXPECT_EQ(verdict.sub_reason, "INSUFFICIENT_SAMPLES") << documents;
+    for (const Ask& ask : study.asks()) {
+      if (ask.block == "E1") {
+        EXPECT_EQ(ask.look, 3) << documents;
+      }
+    }
+  }
+}
+
+TEST(Looks, ABlockWithAnEmptyHalfIsNotJudgedByHalves) {
+  PairedBucket one = bucket_with_losses("512", 20, 20);
+  std::ranges::fill(one.half, 1);
+  const Look look = plan_looks({1}, 0.025, 0.05).front();
+  const ArmTable table = compare(DecideOptions::quick(), {"E1", "fp8_scale1", "bf16"},
+                                 {one, bucket_with_losses("1024", 20, 20)}, look, 0)
+                             .table;
+  EXPECT_NE(table.shift, ShiftType::kNone);
 }
 
 }  // namespace

@@ -30,6 +30,10 @@ TEST(OperatingCharacteristics, AreThoseOfTheMethodsTable) {
     EXPECT_NEAR(c.keep_rate(), keep[i], tolerance(keep[i])) << truths[i].name;
     EXPECT_NEAR(c.shift_rate(), shift[i], tolerance(shift[i])) << truths[i].name;
     EXPECT_EQ(c.keeps + c.shifts + c.opens, kSimulations);
+    // At a margin: 2.5 % of 200 are 5; more than 11 come with a chance of 0.5 %, of 5 % in a third.
+    if (keep[i] > 0.005 && keep[i] < 0.025) {
+      EXPECT_LE(c.keeps, 11) << truths[i].name;
+    }
   }
 }
 

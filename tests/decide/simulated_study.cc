@@ -179,7 +179,7 @@ std::vector<BlockSize> SimulatedStudy::sizes() const {
       world_.questions > 0 ? world_.questions : options_.questions_per_document;
   const auto add = [&](const std::string& block, int64_t look, int64_t documents) {
     for (const std::string& bucket : world_.buckets) {
-      out.push_back({block, bucket, look, documents * questions});
+      out.push_back({block, bucket, look, documents * questions, documents});
     }
   };
   add("AA", 1, documents_of(std::min(options_.documents, options_.aa_documents)));
