@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "checkpoint/hf_config.h"
+#include "checkpoint/scales/scale_set.h"
 #include "cli/export_verified.h"
 #include "cli/session.h"
 #include "decide/set_option.h"
@@ -12,6 +14,7 @@
 #include "study/decide_study.h"
 #include "targets/targets.h"
 #include "tensor/atomic_file.h"
+#include "text/sha256.h"
 
 namespace kv::cli {
 namespace {
@@ -79,6 +82,35 @@ void set_target(const std::string& target, DecideOptions& options) {
   options.math = support("fp8_scale1", row.name).math == "fp8" ? Math::kFp8 : Math::kBf16;
 }
 
+/// What has an option of its own is set by that one, so that a command that is printed with another
+/// value of it means that value.
+void refuse_set_twice(const std::vector<std::string>& set) {
+  constexpr std::pair<std::string_view, std::string_view> kOwn[] = {
+      {"documents=", "--documents"},
+      {"questions_per_document=", "--questions"},
+      {"margin.bucket=", "--margin-bucket, in points"},
+      {"margin.overall=", "--margin-overall, in points"}};
+  for (const std::string& one : set) {
+    for (const auto& [name, option] : kOwn) {
+      if (!one.starts_with(name)) continue;
+      throw ValueError(fmt::format("decide: --set {}: expected {} instead", one, option));
+    }
+  }
+}
+
+/// Every bucket has a share of the traffic, and no share is for a bucket that there is not.
+void check_traffic(const std::map<std::string, double>& traffic,
+                   const std::vector<int64_t>& buckets) {
+  if (traffic.empty()) return;
+  std::vector<std::string> found, expected;
+  for (const auto& [bucket, share] : traffic) found.push_back(bucket);
+  for (const int64_t bucket : buckets) expected.push_back(fmt::format("{}", bucket));
+  std::ranges::sort(expected);
+  if (found == expected) return;
+  throw ValueError(fmt::format("decide: traffic: expected shares of the buckets {}, found {}",
+                               fmt::join(buckets, ", "), fmt::join(found, ", ")));
+}
+
 DecideOptions decide_options(const DecideArgs& args) {
   DecideOptions options = DecideOptions::named(args.margin);
   if (args.bucket_points > 0) options.margin.bucket = args.bucket_points / 100;
@@ -86,6 +118,7 @@ DecideOptions decide_options(const DecideArgs& args) {
   if (args.documents > 0) options.documents = args.documents;
   if (args.questions > 0) options.questions_per_document = args.questions;
   set_target(args.target, options);
+  refuse_set_twice(args.set);
   for (const std::string& one : args.set) set_option(options, one);
   options.commands = commands(args);
   return options;
@@ -102,6 +135,7 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
   }
   std::ranges::sort(options.buckets);
   check_buckets(options.buckets, session.checkpoint().spec().max_positions);
+  check_traffic(options.decide.traffic, options.buckets);
   refuse_doubles("--tasks", args.tasks);
   refuse_generator_options(args, prompts);
   options.tasks = args.tasks;
@@ -114,9 +148,8 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
 /// Everything that decides what is run, so that the same command resumes and another one does not.
 std::string configuration(const StudyOptions& o, const std::vector<std::string>& set) {
   return fmt::format(
-      "margin {} {} {}\nmath {} round {}\nlooks {}\ndocuments {} questions {}\nbuckets {}\ntasks "
-      "{}\nseed {}\ntarget "
-      "{}\nset {}\ngenerator {}",
+      "margin {} {} {}\nmath {} round {}\nlooks {}\ndocuments {} questions {}\nbuckets {}\n"
+      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}",
       o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity,
       o.decide.math == Math::kFp8 ? "fp8" : "bf16",
       o.decide.rounding == Rounding::kTruncate ? "truncate" : "nearest",
@@ -150,7 +183,7 @@ ExportArgs export_args(const DecideArgs& args, const ArmSpec& arm,
 }
 
 std::string export_command(const ExportArgs& args, const std::string& model) {
-  std::string out = fmt::format("kvscale export {} --out {} --target {} --layout {}", model,
+  std::string out = fmt::format("kvscale export {} --out {} --for {} --layout {}", model,
                                 quoted(args.out), quoted(args.target), args.layout);
   if (!args.scales.empty()) out += " --scales " + quoted(args.scales);
   if (!args.bf16_layers.empty()) {
@@ -159,16 +192,46 @@ std::string export_command(const ExportArgs& args, const std::string& model) {
   return out;
 }
 
-void add_exported(const ExportArgs& request, const TargetRow& row, Verdict& verdict) {
-  const Exported result = export_verified(request);
-  verdict.launch[std::string(row.engine)] = {result.launch.text, result.launch.notes};
-  verdict.notices.push_back(fmt::format("{}: {} scales for {}, read back by its rules: {}",
-                                        request.out, result.record.scales.size(), row.name,
-                                        result.check.verdict));
-  for (const ScaleWarning& finding : result.check.findings) {
+/// Adds what the directory is and how it is served; `served` are words of a command line.
+void add_directory(const ExportArgs& request, const TargetRow& row, size_t num_scales,
+                   const LaunchLines& launch, const Verification& check, Verdict& verdict) {
+  for (const ScaleWarning& finding : check.findings) {
     verdict.notices.push_back(fmt::format("{}: {}", request.out, finding.text));
   }
-  if (result.check.verdict == "contradicted") verdict.exit_code = kExitInconclusive;
+  if (check.verdict == "contradicted") {
+    verdict.notices.push_back(fmt::format(
+        "{}: {} scales for {}, contradicted when they were read back by its rules: no directory is "
+        "left that would serve them",
+        request.out, num_scales, row.name));
+    verdict.launch.erase(std::string(row.engine));
+    verdict.exit_code = kExitInconclusive;
+    return;
+  }
+  verdict.launch[std::string(row.engine)] = launch;
+  verdict.notices.push_back(fmt::format("{}: {} scales for {}, read back by its rules: {}",
+                                        request.out, num_scales, row.name, check.verdict));
+}
+
+/// The directory of an earlier end of this run, read back again: an engine may be serving from it.
+/// False when there is none. Throws FormatError when there is another.
+bool add_earlier_directory(const ExportArgs& request, const TargetRow& row, Verdict& verdict) {
+  if (!std::filesystem::exists(request.out)) return false;
+  const ScaleSet written = read_scales(request.out);
+  const std::string sha256 =
+      request.scales.empty() ? "" : sha256_hex(read_text_file(request.scales));
+  const auto& record = written.record;
+  if (!record || record->target != row.name || record->layout != request.layout ||
+      record->scale_sha256 != sha256) {
+    throw FormatError(
+        fmt::format("{}: expected the directory that this run wrote, found another", request.out));
+  }
+  std::string launch;
+  for (const std::string& word : record->launch) {
+    launch += (launch.empty() ? "" : " ") + quoted(word);
+  }
+  const Verification check = verify(written, record->scales, {std::string(row.name), "", 1});
+  add_directory(request, row, record->scales.size(), {launch, {}}, check, verdict);
+  return true;
 }
 
 /// For an engine that was named: the directory that it loads, written beside the verdict and read
@@ -195,9 +258,11 @@ void export_accepted(const DecideArgs& args, const std::filesystem::path& folder
                                         row.engine, args.run.model)});
     return;
   }
-  std::filesystem::remove_all(request.out);  // of an earlier end of this run
   try {
-    add_exported(request, row, verdict);
+    if (add_earlier_directory(request, row, verdict)) return;
+    const Exported result = export_verified(request);
+    add_directory(request, row, result.record.scales.size(),
+                  {result.launch.text, result.launch.notes}, result.check, verdict);
   } catch (const Error& error) {
     verdict.next.push_back({export_command(request, quoted(args.run.model)),
                             fmt::format("the directory was not written: {}", error.what())});

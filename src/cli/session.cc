@@ -10,6 +10,7 @@
 #include <set>
 
 #include "checkpoint/load_tokenizer.h"
+#include "cpu/attend_rows.h"
 #include "evaluate/prompts.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
@@ -115,9 +116,10 @@ fs::path Session::run_folder(const std::string& command, const std::string& conf
                              const std::vector<Prompt>& prompts) const {
   const std::string text = fmt::format(
       "kvscale {}\ncommand {}\nmodel {}\ntokenizer {}\nprompts {}\nanswers {}\n"
-      "backend {}\n{}\n",
+      "backend {}, attention {}\n{}\n",
       kVersion, command, checkpoint_->content_sha256(), tokenizer_.fingerprint(),
-      prompts_sha256(prompts), answers_sha256(prompts), active_simd_target(), configuration);
+      prompts_sha256(prompts), answers_sha256(prompts), active_simd_target(),
+      cpu::attend_rows_kernel(), configuration);
   const fs::path folder =
       args_.out.empty()
           ? fs::path(fmt::format("kvscale-{}-{}", command, sha256_hex(text).substr(0, 12)))

@@ -318,19 +318,31 @@ std::vector<BlockSize> DecideStudy::block_sizes() {
   for (const std::string block : {"AA", "E1", "E2", "E3"}) {
     const int64_t num_looks = block == "AA" ? 1 : std::ssize(plan.looks);
     for (int64_t look = 1; look <= num_looks; ++look) {
-      std::map<std::string, int64_t> sizes;
+      std::map<std::string, BlockSize> sizes;
       if (plan.tasks_from_generators) {  // without making the documents of blocks that may not run
         const int64_t count = block == "AA" ? std::min(plan.documents, plan.aa_documents)
                                             : documents_at(plan.looks, look, plan.documents);
         for (const int64_t bucket : options_.buckets) {
-          sizes[fmt::format("{}", bucket)] = count * plan.questions_per_document;
+          BlockSize& size = sizes[fmt::format("{}", bucket)];
+          size.documents = count;
+          size.examples = count * plan.questions_per_document;
         }
       } else {
+        std::map<std::string, std::set<std::string>> clusters;
         for (const Document& d : documents(block)) {
-          if (block == "AA" || d.look <= look) sizes[d.bucket] += std::ssize(d.questions);
+          if (block != "AA" && d.look > look) continue;
+          BlockSize& size = sizes[d.bucket];
+          size.examples += std::ssize(d.questions);
+          clusters[d.bucket].insert(d.id);
+          size.documents = std::ssize(clusters[d.bucket]);
         }
       }
-      for (const auto& [bucket, count] : sizes) out.push_back({block, bucket, look, count});
+      for (auto& [bucket, size] : sizes) {
+        size.block = block;
+        size.bucket = bucket;
+        size.look = look;
+        out.push_back(size);
+      }
     }
   }
   return out;
@@ -338,7 +350,7 @@ std::vector<BlockSize> DecideStudy::block_sizes() {
 
 // ---- tasks ----
 
-double DecideStudy::pilot_score(const std::string& task) {
+std::optional<double> DecideStudy::pilot_score(const std::string& task) {
   double sum = 0;
   int64_t n = 0;
   GeneratorOptions generator;
@@ -346,11 +358,21 @@ double DecideStudy::pilot_score(const std::string& task) {
   generator.form = options_.form;
   generator.buckets = {options_.buckets.front()};
   if (options_.buckets.size() > 1) generator.buckets.push_back(options_.buckets.back());
-  generator.documents = thresholds::kPilotDocuments;
-  generator.questions_per_document = thresholds::kPilotQuestions;
+  // Documents like those of the plan: what they cannot hold the plan could not either.
+  const int64_t questions = options_.decide.questions_per_document;
+  generator.questions_per_document = questions;
+  generator.documents = std::max(thresholds::kPilotDocuments,
+                                 (thresholds::kPilotQuestions + questions - 1) / questions);
   generator.master_seed = mix(options_.seed);  // documents that no block has
   generator.block = "AA";
-  for (Document& document : generate(tokenizer_, generator)) {
+  std::vector<Document> documents;
+  try {
+    documents = generate(tokenizer_, generator);
+  } catch (const UnsupportedError& error) {  // documents this short do not hold its questions
+    notices_.push_back(fmt::format("task {}: left out: {}", task, error.what()));
+    return std::nullopt;
+  }
+  for (Document& document : documents) {
     for (Question& question : document.questions) question.check = Check::kExact;
     const RunnerArm control = runner_arm(std::string(kControlArm));
     score_document(document, "PILOT", arms_without_answers(document, "PILOT", {&control, 1}));
@@ -371,13 +393,11 @@ void DecideStudy::choose_tasks() {
     progress_.update("pilot: what the model can answer", std::ssize(scores),
                      std::ssize(generator_tasks()), "tasks");
     progress_.check();
-    try {
-      scores.emplace_back(pilot_score(task), task);
-    } catch (const UnsupportedError& error) {  // documents this short do not hold its questions
-      notices_.push_back(fmt::format("task {}: left out: {}", task, error.what()));
-    }
+    if (const auto score = pilot_score(task)) scores.emplace_back(*score, task);
   }
-  if (scores.empty()) throw UnsupportedError("decide: " + notices_.back());
+  if (scores.empty()) {
+    throw UnsupportedError(fmt::format("decide: no task is left: {}", fmt::join(notices_, "; ")));
+  }
   const auto& [best_score, best_task] = *std::ranges::max_element(scores);
   for (const auto& [score, task] : scores) {
     if (score >= thresholds::kPilotFloor || task == best_task) tasks_.push_back(task);

@@ -61,7 +61,7 @@ class DecideStudy {
   void deal_prompts();
   void deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks);
   void choose_tasks();
-  double pilot_score(const std::string& task);
+  std::optional<double> pilot_score(const std::string& task);
   const std::vector<Document>& documents(const std::string& block);
   std::vector<Document> generate_block(const std::string& block, int64_t documents,
                                        int64_t questions) const;

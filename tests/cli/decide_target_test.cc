@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/checkpoint/scales/scale_fixtures.h"
 #include "tests/study/plants.h"
+#include "text/sha256.h"
 
 namespace {
 
@@ -46,17 +48,34 @@ TEST_F(DecideTarget, CalibratedScalesEndInADirectoryThatTheEnginesRulesProve) {
   EXPECT_NE(launch.find("run/export"), std::string::npos) << launch;
   EXPECT_NE(read("stdout").find("read back by its rules: proven"), std::string::npos);
 
-  // The directory stands on its own: scales as calibrated, rounded up to BF16 there already.
+  // The directory stands on its own, with the scales of the run.
   EXPECT_EQ(run("verify run/export --for vllm"), 0) << read("stdout");
   EXPECT_EQ(run("inspect run/export --for vllm --json"), 0) << read("stdout");
   const Json record = Json::parse(read("run/export/kvscale_export.json"));
-  const Json scales = Json::parse(read("run/scales.json"));
   EXPECT_EQ(record["scales"].size(), 12u);
+  EXPECT_EQ(record["scale_sha256"], kv::sha256_hex(read("run/scales.json")));
 
-  // The same command resumes at the end and writes the directory again.
+  // The same command reads a directory that is there, for an engine may be serving from it, ...
+  const auto written = fs::last_write_time(folder_ / "run/export/kvscale_export.json");
+  ASSERT_EQ(run(decide), 0) << read("stderr");
+  EXPECT_EQ(fs::last_write_time(folder_ / "run/export/kvscale_export.json"), written);
+  EXPECT_NE(read("stdout").find("read back by its rules: proven"), std::string::npos);
+  // ... writes one that is not, ...
   fs::remove_all(folder_ / "run/export");
   ASSERT_EQ(run(decide), 0) << read("stderr");
   EXPECT_EQ(Json::parse(read("run/export/kvscale_export.json"))["scales"], record["scales"]);
+  // ... and leaves another one alone, with the verdict and the command.
+  fs::remove_all(folder_ / "run/export");
+  fs::create_directories(folder_ / "run/export");
+  ASSERT_EQ(run(decide), 0) << read("stderr");
+  EXPECT_TRUE(fs::is_empty(folder_ / "run/export"));
+  const Json next = Json::parse(read("run/decision.json"))["next"];
+  const auto command = std::ranges::find_if(next, [](const Json& one) {
+    return one["command"].get<std::string>().starts_with("kvscale export ");
+  });
+  ASSERT_NE(command, next.end());
+  fs::remove_all(folder_ / "run/export");
+  EXPECT_EQ(run((*command)["command"].get<std::string>().substr(8)), 0) << read("stderr");
 }
 
 TEST_F(DecideTarget, WhatAFlagAloneSwitchesOnNeedsNoDirectory) {
@@ -73,6 +92,12 @@ TEST_F(DecideTarget, WhatIsNoTargetIsRefusedBeforeAnythingRuns) {
   EXPECT_NE(read("stderr").find("a100"), std::string::npos);
   EXPECT_EQ(run("decide tiny --set alfa=1 --out run"), 1);
   EXPECT_NE(read("stderr").find("expected one of"), std::string::npos);
+  EXPECT_EQ(run("decide tiny --set documents=40 --out run"), 1);
+  EXPECT_NE(read("stderr").find("--documents instead"), std::string::npos) << read("stderr");
+  EXPECT_EQ(run("decide tiny --set token_clip_frac=nan --out run"), 1);
+  EXPECT_NE(read("stderr").find("token_clip_frac"), std::string::npos);
+  EXPECT_EQ(run("decide tiny --set traffic=512:1,99:1 --buckets 512,1024 --out run"), 1);
+  EXPECT_NE(read("stderr").find("shares of the buckets 512, 1024"), std::string::npos);
   EXPECT_FALSE(fs::exists(folder_ / "run/records.jsonl"));
 }
 

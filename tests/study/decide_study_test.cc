@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "checkpoint/load_tokenizer.h"
 #include "decide/verdict_json.h"
@@ -156,6 +159,49 @@ TEST(Resume, AStoppedStudyGoesOnAndEndsInTheSameVerdict) {
     }
   }
   EXPECT_GT(stops, 2);
+}
+
+TEST(Looks, EachHasItsPrefixOfEveryTaskAndAStopInsideOneLosesNothing) {
+  Plant plant;
+  const auto model = plant.load();
+  const auto with_looks = [](Study& study) {
+    study.options.decide.looks = {0.5, 1};
+    study.options.decide.documents = 60;
+    study.options.decide.questions_per_document = 3;
+    study.options.decide.aa_documents = 36;  // more than the first look has
+  };
+  Study whole(model), pieces(model);
+  with_looks(whole);
+  with_looks(pieces);
+  const Verdict verdict = whole.run();
+  int stops = 0;
+  for (int calls = 45;; calls += 30) {
+    StopAfter progress(calls);
+    try {
+      EXPECT_EQ(verdict_json(pieces.run(progress)), verdict_json(verdict));
+      break;
+    } catch (const Interrupted&) {
+      ++stops;
+    }
+  }
+  EXPECT_GE(stops, 1);
+  // 60 documents of two tasks: 30 in each look, 15 of each task, half of them in each half.
+  std::map<std::string, std::array<std::set<std::string>, 5>> documents;
+  for (const ExampleRecord& record : read_records(whole.folder / "records.jsonl").examples) {
+    if (record.block != "E1" || record.arm != kControlArm) continue;
+    auto& here = documents[record.task];
+    here[static_cast<size_t>(record.look)].insert(record.document);
+    here[static_cast<size_t>(2 + record.half)].insert(record.document);
+  }
+  ASSERT_EQ(documents.size(), 2u);
+  const ArmTable& table = verdict.tables.front();
+  for (const auto& [task, here] : documents) {
+    EXPECT_EQ(here[1].size(), 15u) << task;
+    EXPECT_EQ(here[2].size(), table.look.is_last() ? 15u : 3u) << task << ": of AA, beyond look 1";
+    EXPECT_NEAR(static_cast<double>(here[3].size()), static_cast<double>(here[4].size()), 1)
+        << task;
+  }
+  EXPECT_EQ(table.buckets[0].n, table.look.is_last() ? 180 : 90);
 }
 
 }  // namespace
