@@ -4,17 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
-#include <tuple>
+#include <cmath>
 
 #include "decide/evidence.h"
-#include "decide/look_plan.h"
 #include "decide/thresholds.h"
-#include "evaluate/near_duplicates.h"
 #include "evaluate/scorers.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
 #include "study/capacity.h"
+#include "study/control_check.h"
 #include "targets/targets.h"
 #include "tensor/mapped_file.h"
 #include "text/sha256.h"
@@ -25,57 +23,9 @@ namespace {
 constexpr int64_t kCalibrationDocumentsPerBucket = 6;
 constexpr size_t kArmsPerPass = 8;  // caches of so many arms exist at a time
 
-const std::vector<std::string> kBlocks = {"E1", "E2", "E3", "CAL"};
-
 std::string example_record_id(const std::string& block, const std::string& arm,
                               const std::string& example) {
   return fmt::format("{}/{}/{}", block, arm, example);
-}
-
-std::string bucket_of(int64_t tokens, const std::vector<int64_t>& buckets) {
-  for (const int64_t edge : buckets) {
-    if (tokens <= edge) return fmt::format("{}", edge);
-  }
-  return "";
-}
-
-/// The first `count` documents of each bucket, which is a share of every task.
-std::vector<Document> first_of_each_bucket(const std::vector<Document>& documents, int64_t count) {
-  std::map<std::string, std::set<std::string>> seen;
-  std::vector<Document> out;
-  for (const Document& document : documents) {
-    std::set<std::string>& here = seen[document.bucket];
-    if (std::ssize(here) >= count && !here.contains(document.id)) continue;
-    here.insert(document.id);
-    out.push_back(document);
-  }
-  return out;
-}
-
-/// The documents of a block with the tasks taking turns, so that every look and both replicate
-/// halves have a share of each, and each told which look and half it belongs to.
-std::vector<Document> dealt_to_looks(std::vector<Document> documents,
-                                     const std::vector<double>& looks) {
-  // A document that is there several times, once for each prompt of a cluster, has one turn.
-  std::map<std::pair<std::string, std::string>, std::map<std::string, int64_t>> turns;
-  std::vector<std::pair<int64_t, Document>> order;
-  for (Document& document : documents) {
-    std::map<std::string, int64_t>& known = turns[{document.bucket, document.task}];
-    const int64_t turn = known.try_emplace(document.id, std::ssize(known)).first->second;
-    document.half = 1 + turn % 2;
-    order.emplace_back(turn, std::move(document));
-  }
-  std::ranges::stable_sort(order, {}, [](const auto& one) { return one.first; });
-  std::map<std::string, std::set<std::string>> all, seen;  // documents of each bucket
-  for (const auto& [turn, document] : order) all[document.bucket].insert(document.id);
-  std::vector<Document> out;
-  for (auto& [turn, document] : order) {
-    std::set<std::string>& before = seen[document.bucket];
-    before.insert(document.id);
-    document.look = look_of(looks, std::ssize(before) - 1, std::ssize(all[document.bucket]));
-    out.push_back(std::move(document));
-  }
-  return out;
 }
 
 std::string sha256_of(const std::filesystem::path& path) {
@@ -87,25 +37,13 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::ranges::find(list, word) != list.end();
 }
 
-}  // namespace
-
-std::vector<int64_t> default_buckets(std::span<const Prompt> prompts, bool own_text,
-                                     const ModelSpec& model) {
-  int64_t longest = 2048, shortest = 512;
-  if (!own_text) {
-    const auto length = [](const Prompt& p) { return std::ssize(p.tokens); };
-    longest = length(*std::ranges::max_element(prompts, {}, length));
-    shortest = length(*std::ranges::min_element(prompts, {}, length));
-  }
-  std::vector<int64_t> out;
-  for (int64_t edge = 256; edge <= model.max_positions; edge *= 2) {
-    const bool reached = edge >= shortest && edge / 2 < longest;
-    if (reached) out.push_back(edge);
-    if (edge >= longest) break;
-  }
-  if (out.empty()) out.push_back(std::min<int64_t>(256, model.max_positions));
-  return out;
+/// Scores come from the prompts' own answers where there are any.
+StudyOptions with_source_of_tasks(StudyOptions options, std::span<const Prompt> prompts) {
+  options.decide.tasks_from_generators = std::ranges::none_of(prompts, &Prompt::has_answer);
+  return options;
 }
+
+}  // namespace
 
 DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& tokenizer,
                          std::span<const Prompt> prompts, CalibrationSource source,
@@ -113,24 +51,24 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
                          Progress& progress)
     : model_(std::move(model)),
       tokenizer_(tokenizer),
-      prompts_(prompts.begin(), prompts.end()),
       source_(std::move(source)),
-      options_(std::move(options)),
+      options_(with_source_of_tasks(std::move(options), prompts)),
       folder_(std::move(folder)),
       log_(log),
       progress_(progress),
-      runner_(model_, options_.plan, model_->spec().eos_ids, options_.max_new_tokens) {
-  options_.decide.tasks_from_generators = std::ranges::none_of(prompts_, &Prompt::has_answer);
+      runner_(model_, options_.plan, model_->spec().eos_ids, options_.max_new_tokens),
+      blocks_(tokenizer_, prompts, source_.prompts, options_),
+      notices_(blocks_.notices()) {
   check_options(options_.decide);
-  deal_prompts();
 }
 
 DecideStudy::~DecideStudy() = default;
 
 Verdict DecideStudy::run() {
-  choose_tasks();
+  const std::vector<PreflightFact> facts = {control_fact()};
+  if (facts.front().holds) choose_tasks();
   while (true) {
-    const Evidence evidence{log_.records(), model_->geometry(), {}, block_sizes()};
+    const Evidence evidence{log_.records(), model_->geometry(), facts, blocks_.sizes()};
     Step step = next_step(options_.decide, evidence);
     if (Verdict* verdict = std::get_if<Verdict>(&step)) return std::move(*verdict);
     const Ask& ask = std::get<Ask>(step);
@@ -142,6 +80,17 @@ Verdict DecideStudy::run() {
     }
     record_facts(runner_.facts(), log_);
   }
+}
+
+/// A control that is broken itself says nothing about caches. Models of the compact form were not
+/// made to write English: what they can is seen in AA.
+PreflightFact DecideStudy::control_fact() {
+  progress_.check();
+  const ControlCheck check = check_control(model_, tokenizer_);
+  notices_.push_back("the BF16 control: " + check.text());
+  const bool writes_text = options_.form != Form::kCompact;
+  const bool is_broken = writes_text ? check.is_broken() : !std::isfinite(check.perplexity);
+  return {"CONTROL_BROKEN", !is_broken, "", "", "the BF16 control is broken: " + check.text()};
 }
 
 void DecideStudy::answer_ask(const Ask& ask) {
@@ -161,191 +110,6 @@ void DecideStudy::answer_ask(const Ask& ask) {
     case AskKind::kCapacity:
       return record_capacity(ask);
   }
-}
-
-// ---- documents ----
-
-std::vector<Document> DecideStudy::generate_block(const std::string& block, int64_t documents,
-                                                  int64_t questions) const {
-  std::vector<Document> out;
-  const auto tasks = static_cast<int64_t>(tasks_.size());
-  for (int64_t t = 0; t < tasks; ++t) {
-    GeneratorOptions generator;
-    generator.task = tasks_[static_cast<size_t>(t)];
-    generator.form = options_.form;
-    generator.buckets = options_.buckets;
-    generator.documents = documents / tasks + (t < documents % tasks ? 1 : 0);
-    generator.questions_per_document = questions;
-    generator.master_seed = options_.seed;
-    generator.block = block;
-    if (generator.documents == 0) continue;
-    std::vector<Document> made = generate(tokenizer_, generator);
-    out.insert(out.end(), std::make_move_iterator(made.begin()),
-               std::make_move_iterator(made.end()));
-  }
-  for (Document& document : out) {
-    // Whole answers count: shares of a span would need another test than the one for pairs of right
-    // and wrong.
-    for (Question& question : document.questions) question.check = Check::kExact;
-  }
-  return out;
-}
-
-void DecideStudy::deal_prompts() {
-  if (const int64_t joined = assign_clusters(prompts_); joined > 0) {
-    notices_.push_back(
-        fmt::format("{} prompts are near-duplicates of others ({:.0f} % of their runs of 8 tokens) "
-                    "and count as "
-                    "one document with them",
-                    joined, 100 * kNearDuplicate));
-  }
-  std::map<std::string, std::vector<const Prompt*>> answered;
-  std::vector<const Prompt*> unanswered;
-  int64_t too_long = 0, longest = 0;
-  for (const Prompt& prompt : prompts_) {
-    const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
-    if (!prompt.has_answer()) {
-      unanswered.push_back(&prompt);
-    } else if (!bucket.empty()) {
-      answered[bucket].push_back(&prompt);
-    } else {
-      ++too_long;
-      longest = std::max(longest, std::ssize(prompt.tokens));
-    }
-  }
-  if (too_long > 0) {
-    notices_.push_back(fmt::format(
-        "{} prompts with answers are longer than the last bucket of {} tokens and were left out "
-        "(the longest has {})",
-        too_long, options_.buckets.back(), longest));
-  }
-  for (const auto& [bucket, prompts] : answered) {
-    std::set<std::string> clusters;
-    for (const Prompt* prompt : prompts) clusters.insert(prompt->cluster);
-    const int64_t least = 2 * std::ssize(kBlocks);
-    if (std::ssize(clusters) < least) {
-      throw ValueError(fmt::format(
-          "{}: bucket {}: expected prompts with answers from at least {} documents, 2 for each of "
-          "the blocks {}, found {} from {}",
-          source_.prompts, bucket, least, fmt::join(kBlocks, ", "), prompts.size(),
-          clusters.size()));
-    }
-    deal(prompts, kBlocks);
-  }
-  deal(unanswered, {"E2", "CAL"});
-}
-
-/// In an order that hangs on names alone, so that no order of the file favours a block. A cluster
-/// goes into one block as a whole, the one with the fewest of these prompts so far.
-void DecideStudy::deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks) {
-  std::ranges::sort(prompts, {}, [](const Prompt* p) {
-    return std::tuple(mix(fnv1a64(p->cluster)), p->cluster, p->id);
-  });
-  std::vector<int64_t> counts(blocks.size());
-  for (const Prompt* prompt : prompts) {
-    std::string& block = block_of_cluster_[prompt->cluster];
-    if (block.empty()) {
-      block = blocks[static_cast<size_t>(std::ranges::min_element(counts) - counts.begin())];
-    }
-    const auto place = std::ranges::find(blocks, block);
-    if (place != blocks.end()) ++counts[static_cast<size_t>(place - blocks.begin())];
-  }
-}
-
-std::vector<Document> DecideStudy::user_documents(const std::string& block) const {
-  std::vector<Document> out;
-  for (const Prompt& prompt : prompts_) {
-    const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
-    if (!prompt.has_answer() || bucket.empty() || block_of_cluster_.at(prompt.cluster) != block)
-      continue;
-    Document document;
-    document.id = prompt.cluster;
-    document.task = "user";
-    document.bucket = bucket;
-    document.target_tokens = std::ssize(prompt.tokens);
-    document.context.assign(prompt.tokens.begin(), prompt.tokens.end() - 1);
-    Question question;
-    question.id = prompt.id;
-    question.tokens = {prompt.tokens.back()};
-    question.accepted_answers = prompt.accepted_answers;
-    question.check = prompt.check;
-    document.questions.push_back(std::move(question));
-    out.push_back(std::move(document));
-  }
-  return out;
-}
-
-const std::vector<Document>& DecideStudy::documents(const std::string& block) {
-  const auto found = documents_.find(block);
-  if (found != documents_.end()) return found->second;
-  // The A/A block is a part of E1 before its candidate has run: the control's answers serve both.
-  std::vector<Document> made =
-      block == "AA" ? first_of_each_bucket(documents("E1"), options_.decide.aa_documents)
-                    : dealt_to_looks(options_.decide.tasks_from_generators
-                                         ? generate_block(block, options_.decide.documents,
-                                                          options_.decide.questions_per_document)
-                                         : user_documents(block),
-                                     options_.decide.looks);
-  return documents_[block] = std::move(made);
-}
-
-std::vector<Prompt> DecideStudy::contexts(const std::string& block, int64_t per_bucket) {
-  std::vector<Prompt> out;
-  for (const int64_t bucket : options_.buckets) {
-    std::vector<const Document*> here;
-    for (const Document& document : documents(block)) {
-      if (document.bucket == fmt::format("{}", bucket)) here.push_back(&document);
-    }
-    const int64_t count = std::min(per_bucket, std::ssize(here));
-    // Spread over the block, so that every task has its share.
-    for (int64_t i = 0; i < count; ++i) {
-      const Document& document = *here[static_cast<size_t>(i * std::ssize(here) / count)];
-      out.push_back({document.id, "", document.context, {}, Check::kContains});
-    }
-  }
-  int64_t room = per_bucket * std::ssize(options_.buckets);
-  for (const Prompt& prompt : prompts_) {
-    if (prompt.has_answer() || block_of_cluster_.at(prompt.cluster) != block) continue;
-    if (room-- <= 0) continue;
-    out.push_back(prompt);
-  }
-  return out;
-}
-
-std::vector<BlockSize> DecideStudy::block_sizes() {
-  const DecideOptions& plan = options_.decide;
-  std::vector<BlockSize> out;
-  for (const std::string block : {"AA", "E1", "E2", "E3"}) {
-    const int64_t num_looks = block == "AA" ? 1 : std::ssize(plan.looks);
-    for (int64_t look = 1; look <= num_looks; ++look) {
-      std::map<std::string, BlockSize> sizes;
-      if (plan.tasks_from_generators) {  // without making the documents of blocks that may not run
-        const int64_t count = block == "AA" ? std::min(plan.documents, plan.aa_documents)
-                                            : documents_at(plan.looks, look, plan.documents);
-        for (const int64_t bucket : options_.buckets) {
-          BlockSize& size = sizes[fmt::format("{}", bucket)];
-          size.documents = count;
-          size.examples = count * plan.questions_per_document;
-        }
-      } else {
-        std::map<std::string, std::set<std::string>> clusters;
-        for (const Document& d : documents(block)) {
-          if (block != "AA" && d.look > look) continue;
-          BlockSize& size = sizes[d.bucket];
-          size.examples += std::ssize(d.questions);
-          clusters[d.bucket].insert(d.id);
-          size.documents = std::ssize(clusters[d.bucket]);
-        }
-      }
-      for (auto& [bucket, size] : sizes) {
-        size.block = block;
-        size.bucket = bucket;
-        size.look = look;
-        out.push_back(size);
-      }
-    }
-  }
-  return out;
 }
 
 // ---- tasks ----
@@ -386,8 +150,11 @@ std::optional<double> DecideStudy::pilot_score(const std::string& task) {
 }
 
 void DecideStudy::choose_tasks() {
-  tasks_ = options_.tasks;
-  if (!options_.decide.tasks_from_generators || !tasks_.empty()) return;
+  std::vector<std::string> tasks = options_.tasks;
+  if (!options_.decide.tasks_from_generators || !tasks.empty()) {
+    blocks_.set_tasks(std::move(tasks));
+    return;
+  }
   std::vector<std::pair<double, std::string>> scores;
   for (const std::string& task : generator_tasks()) {
     progress_.update("pilot: what the model can answer", std::ssize(scores),
@@ -400,7 +167,7 @@ void DecideStudy::choose_tasks() {
   }
   const auto& [best_score, best_task] = *std::ranges::max_element(scores);
   for (const auto& [score, task] : scores) {
-    if (score >= thresholds::kPilotFloor || task == best_task) tasks_.push_back(task);
+    if (score >= thresholds::kPilotFloor || task == best_task) tasks.push_back(task);
     if (score >= thresholds::kPilotFloor) continue;
     const std::string fate = task != best_task
                                  ? fmt::format(
@@ -413,6 +180,7 @@ void DecideStudy::choose_tasks() {
                     "questions, less than {:.0f} %: {}",
                     task, 100 * score, 100 * thresholds::kPilotFloor, fate));
   }
+  blocks_.set_tasks(std::move(tasks));
 }
 
 // ---- quality ----
@@ -530,7 +298,7 @@ void DecideStudy::record_quality(const Ask& ask) {
   for (const std::string& arm_name : names) arms.push_back(runner_arm(arm_name));
   std::vector<const Document*> todo;
   int64_t total = 0, done = 0;
-  for (const Document& document : documents(ask.block)) {
+  for (const Document& document : blocks_.documents(ask.block)) {
     if (!ask.buckets.empty() && !contains(ask.buckets, document.bucket)) continue;
     if (ask.kind == AskKind::kQuality && document.look > ask.look) continue;
     const int64_t missing = std::ssize(arms_without_answers(document, ask.block, arms));
@@ -577,7 +345,7 @@ void DecideStudy::record_capacity(const Ask& ask) {
 }
 
 void DecideStudy::record_calibration() {
-  const std::vector<Prompt> material = contexts("CAL", kCalibrationDocumentsPerBucket);
+  const std::vector<Prompt> material = blocks_.contexts("CAL", kCalibrationDocumentsPerBucket);
   CalibrationSource source = source_;
   if (options_.decide.tasks_from_generators) {
     source.prompts += fmt::format(" and generated documents (block CAL, seed {})", options_.seed);
@@ -601,12 +369,12 @@ void DecideStudy::record_ranges(const Ask& ask) {
   for (const std::string& arm : ask.arms) layouts.push_back(ArmSpec::parse(arm).layout);
   RangeOptions range;
   range.rounding = options_.decide.rounding;
-  measure_ranges(model_, contexts("E2", thresholds::kContextsPerBucket), calibration(), layouts,
-                 range, options_.plan, log_, progress_);
+  measure_ranges(model_, blocks_.contexts("E2", thresholds::kContextsPerBucket), calibration(),
+                 layouts, range, options_.plan, log_, progress_);
 }
 
 void DecideStudy::record_kld(const Ask& ask) {
-  const std::vector<Prompt> material = contexts("E2", thresholds::kContextsPerBucket);
+  const std::vector<Prompt> material = blocks_.contexts("E2", thresholds::kContextsPerBucket);
   const LogitPassOptions pass{"E2", options_.buckets, options_.plan};
   for (size_t begin = 0; begin < ask.arms.size(); begin += kArmsPerPass) {
     std::vector<ArmToRun> arms;

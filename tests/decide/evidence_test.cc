@@ -94,7 +94,7 @@ TEST(DecideEvidence, UnpairedArmsAreAnError) {
 }
 
 TEST(DecideEvidence, FailedFactsEndTheRunOrPutALayoutOut) {
-  for (const char* rule : {"PROVENANCE", "NOT_DISJOINT", "LENGTH_MISMATCH", "SCALES_NOT_APPLIED"}) {
+  for (const char* rule : {"CONTROL_BROKEN", "PROVENANCE", "NOT_DISJOINT", "LENGTH_MISMATCH", "SCALES_NOT_APPLIED"}) {
     SimulatedStudy study(World{});
     Evidence evidence = study.evidence();
     evidence.facts = {{"PROVENANCE", true, "", "", ""}, {rule, false, "", "fact/1", "found other"}};

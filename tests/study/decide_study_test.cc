@@ -161,13 +161,27 @@ TEST(Resume, AStoppedStudyGoesOnAndEndsInTheSameVerdict) {
   EXPECT_GT(stops, 2);
 }
 
+// Case 37: what a broken control does under FP8 says nothing about FP8.
+TEST(CalibCases, Case37ABrokenControlEndsTheRunBeforeAnythingIsCompared) {
+  Plant plant;
+  plant.scale_rows("model.norm.weight", 0, 1, 256, 0);  // every word as likely as every other
+  Study study(plant.load());
+  study.options.form = Form::kPlain;
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "INCONCLUSIVE");
+  EXPECT_EQ(verdict.sub_reason, "CONTROL_BROKEN") << trace_of(verdict);
+  EXPECT_NE(verdict.sentence.find("perplexity 1024 over 255 tokens"), std::string::npos)
+      << verdict.sentence;
+  EXPECT_TRUE(read_records(study.folder / "records.jsonl").examples.empty());
+}
+
 TEST(Looks, EachHasItsPrefixOfEveryTaskAndAStopInsideOneLosesNothing) {
   Plant plant;
   const auto model = plant.load();
   const auto with_looks = [](Study& study) {
     study.options.decide.looks = {0.5, 1};
     study.options.decide.documents = 60;
-    study.options.decide.questions_per_document = 3;
+    study.options.decide.questions_per_document = 2;
     study.options.decide.aa_documents = 36;  // more than the first look has
   };
   Study whole(model), pieces(model);
@@ -175,7 +189,7 @@ TEST(Looks, EachHasItsPrefixOfEveryTaskAndAStopInsideOneLosesNothing) {
   with_looks(pieces);
   const Verdict verdict = whole.run();
   int stops = 0;
-  for (int calls = 45;; calls += 30) {
+  for (int calls = 60;; calls += 60) {
     StopAfter progress(calls);
     try {
       EXPECT_EQ(verdict_json(pieces.run(progress)), verdict_json(verdict));
@@ -201,7 +215,7 @@ TEST(Looks, EachHasItsPrefixOfEveryTaskAndAStopInsideOneLosesNothing) {
     EXPECT_NEAR(static_cast<double>(here[3].size()), static_cast<double>(here[4].size()), 1)
         << task;
   }
-  EXPECT_EQ(table.buckets[0].n, table.look.is_last() ? 180 : 90);
+  EXPECT_EQ(table.buckets[0].n, table.look.is_last() ? 120 : 60);
 }
 
 }  // namespace

@@ -1,0 +1,260 @@
+#include "study/blocks.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "decide/look_plan.h"
+#include "evaluate/near_duplicates.h"
+#include "kvscale/error.h"
+#include "stats/splitmix64.h"
+
+namespace kv {
+namespace {
+
+const std::vector<std::string> kBlocks = {"E1", "E2", "E3", "CAL"};
+
+std::string bucket_of(int64_t tokens, const std::vector<int64_t>& buckets) {
+  for (const int64_t edge : buckets) {
+    if (tokens <= edge) return fmt::format("{}", edge);
+  }
+  return "";
+}
+
+/// The first `count` documents of each bucket, which is a share of every task.
+std::vector<Document> first_of_each_bucket(const std::vector<Document>& documents, int64_t count) {
+  std::map<std::string, std::set<std::string>> seen;
+  std::vector<Document> out;
+  for (const Document& document : documents) {
+    std::set<std::string>& here = seen[document.bucket];
+    if (std::ssize(here) >= count && !here.contains(document.id)) continue;
+    here.insert(document.id);
+    out.push_back(document);
+  }
+  return out;
+}
+
+/// The documents of a block with the tasks taking turns, so that every look and both replicate
+/// halves have a share of each, and each told which look and half it belongs to.
+std::vector<Document> dealt_to_looks(std::vector<Document> documents,
+                                     const std::vector<double>& looks) {
+  // A document that is there several times, once for each prompt of a cluster, has one turn.
+  std::map<std::pair<std::string, std::string>, std::map<std::string, int64_t>> turns;
+  std::vector<std::pair<int64_t, Document>> order;
+  for (Document& document : documents) {
+    std::map<std::string, int64_t>& known = turns[{document.bucket, document.task}];
+    const int64_t turn = known.try_emplace(document.id, std::ssize(known)).first->second;
+    document.half = 1 + turn % 2;
+    order.emplace_back(turn, std::move(document));
+  }
+  std::ranges::stable_sort(order, {}, [](const auto& one) { return one.first; });
+  std::map<std::string, std::set<std::string>> all, seen;  // documents of each bucket
+  for (const auto& [turn, document] : order) all[document.bucket].insert(document.id);
+  std::vector<Document> out;
+  for (auto& [turn, document] : order) {
+    std::set<std::string>& before = seen[document.bucket];
+    before.insert(document.id);
+    document.look = look_of(looks, std::ssize(before) - 1, std::ssize(all[document.bucket]));
+    out.push_back(std::move(document));
+  }
+  return out;
+}
+
+}  // namespace
+
+StudyBlocks::StudyBlocks(const Tokenizer& tokenizer, std::span<const Prompt> prompts,
+                         std::string prompts_name, const StudyOptions& options)
+    : tokenizer_(tokenizer),
+      prompts_(prompts.begin(), prompts.end()),
+      prompts_name_(std::move(prompts_name)),
+      options_(options) {
+  deal_prompts();
+}
+
+std::vector<Document> StudyBlocks::generate_block(const std::string& block, int64_t documents,
+                                                  int64_t questions) const {
+  std::vector<Document> out;
+  const auto tasks = static_cast<int64_t>(tasks_.size());
+  for (int64_t t = 0; t < tasks; ++t) {
+    GeneratorOptions generator;
+    generator.task = tasks_[static_cast<size_t>(t)];
+    generator.form = options_.form;
+    generator.buckets = options_.buckets;
+    generator.documents = documents / tasks + (t < documents % tasks ? 1 : 0);
+    generator.questions_per_document = questions;
+    generator.master_seed = options_.seed;
+    generator.block = block;
+    if (generator.documents == 0) continue;
+    std::vector<Document> made = generate(tokenizer_, generator);
+    out.insert(out.end(), std::make_move_iterator(made.begin()),
+               std::make_move_iterator(made.end()));
+  }
+  for (Document& document : out) {
+    // Whole answers count: shares of a span would need another test than the one for pairs of right
+    // and wrong.
+    for (Question& question : document.questions) question.check = Check::kExact;
+  }
+  return out;
+}
+
+void StudyBlocks::deal_prompts() {
+  if (const int64_t joined = assign_clusters(prompts_); joined > 0) {
+    notices_.push_back(
+        fmt::format("{} prompts are near-duplicates of others ({:.0f} % of their runs of 8 tokens) "
+                    "and count as "
+                    "one document with them",
+                    joined, 100 * kNearDuplicate));
+  }
+  std::map<std::string, std::vector<const Prompt*>> answered;
+  std::vector<const Prompt*> unanswered;
+  int64_t too_long = 0, longest = 0;
+  for (const Prompt& prompt : prompts_) {
+    const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
+    if (!prompt.has_answer()) {
+      unanswered.push_back(&prompt);
+    } else if (!bucket.empty()) {
+      answered[bucket].push_back(&prompt);
+    } else {
+      ++too_long;
+      longest = std::max(longest, std::ssize(prompt.tokens));
+    }
+  }
+  if (too_long > 0) {
+    notices_.push_back(fmt::format(
+        "{} prompts with answers are longer than the last bucket of {} tokens and were left out "
+        "(the longest has {})",
+        too_long, options_.buckets.back(), longest));
+  }
+  for (const auto& [bucket, prompts] : answered) {
+    std::set<std::string> clusters;
+    for (const Prompt* prompt : prompts) clusters.insert(prompt->cluster);
+    const int64_t least = 2 * std::ssize(kBlocks);
+    if (std::ssize(clusters) < least) {
+      throw ValueError(fmt::format(
+          "{}: bucket {}: expected prompts with answers from at least {} documents, 2 for each of "
+          "the blocks {}, found {} from {}",
+          prompts_name_, bucket, least, fmt::join(kBlocks, ", "), prompts.size(), clusters.size()));
+    }
+    deal(prompts, kBlocks);
+  }
+  deal(unanswered, {"E2", "CAL"});
+}
+
+/// In an order that hangs on names alone, so that no order of the file favours a block. A cluster
+/// goes into one block as a whole, the one with the fewest of these prompts so far.
+void StudyBlocks::deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks) {
+  std::ranges::sort(prompts, {}, [](const Prompt* p) {
+    return std::tuple(mix(fnv1a64(p->cluster)), p->cluster, p->id);
+  });
+  std::vector<int64_t> counts(blocks.size());
+  for (const Prompt* prompt : prompts) {
+    std::string& block = block_of_cluster_[prompt->cluster];
+    if (block.empty()) {
+      block = blocks[static_cast<size_t>(std::ranges::min_element(counts) - counts.begin())];
+    }
+    const auto place = std::ranges::find(blocks, block);
+    if (place != blocks.end()) ++counts[static_cast<size_t>(place - blocks.begin())];
+  }
+}
+
+std::vector<Document> StudyBlocks::user_documents(const std::string& block) const {
+  std::vector<Document> out;
+  for (const Prompt& prompt : prompts_) {
+    const std::string bucket = bucket_of(std::ssize(prompt.tokens), options_.buckets);
+    if (!prompt.has_answer() || bucket.empty() || block_of_cluster_.at(prompt.cluster) != block)
+      continue;
+    Document document;
+    document.id = prompt.cluster;
+    document.task = "user";
+    document.bucket = bucket;
+    document.target_tokens = std::ssize(prompt.tokens);
+    document.context.assign(prompt.tokens.begin(), prompt.tokens.end() - 1);
+    Question question;
+    question.id = prompt.id;
+    question.tokens = {prompt.tokens.back()};
+    question.accepted_answers = prompt.accepted_answers;
+    question.check = prompt.check;
+    document.questions.push_back(std::move(question));
+    out.push_back(std::move(document));
+  }
+  return out;
+}
+
+const std::vector<Document>& StudyBlocks::documents(const std::string& block) {
+  const auto found = documents_.find(block);
+  if (found != documents_.end()) return found->second;
+  // The A/A block is a part of E1 before its candidate has run: the control's answers serve both.
+  std::vector<Document> made =
+      block == "AA" ? first_of_each_bucket(documents("E1"), options_.decide.aa_documents)
+                    : dealt_to_looks(options_.decide.tasks_from_generators
+                                         ? generate_block(block, options_.decide.documents,
+                                                          options_.decide.questions_per_document)
+                                         : user_documents(block),
+                                     options_.decide.looks);
+  return documents_[block] = std::move(made);
+}
+
+std::vector<Prompt> StudyBlocks::contexts(const std::string& block, int64_t per_bucket) {
+  std::vector<Prompt> out;
+  for (const int64_t bucket : options_.buckets) {
+    std::vector<const Document*> here;
+    for (const Document& document : documents(block)) {
+      if (document.bucket == fmt::format("{}", bucket)) here.push_back(&document);
+    }
+    const int64_t count = std::min(per_bucket, std::ssize(here));
+    // Spread over the block, so that every task has its share.
+    for (int64_t i = 0; i < count; ++i) {
+      const Document& document = *here[static_cast<size_t>(i * std::ssize(here) / count)];
+      out.push_back({document.id, "", document.context, {}, Check::kContains});
+    }
+  }
+  int64_t room = per_bucket * std::ssize(options_.buckets);
+  for (const Prompt& prompt : prompts_) {
+    if (prompt.has_answer() || block_of_cluster_.at(prompt.cluster) != block) continue;
+    if (room-- <= 0) continue;
+    out.push_back(prompt);
+  }
+  return out;
+}
+
+std::vector<BlockSize> StudyBlocks::sizes() {
+  const DecideOptions& plan = options_.decide;
+  std::vector<BlockSize> out;
+  for (const std::string block : {"AA", "E1", "E2", "E3"}) {
+    const int64_t num_looks = block == "AA" ? 1 : std::ssize(plan.looks);
+    for (int64_t look = 1; look <= num_looks; ++look) {
+      std::map<std::string, BlockSize> sizes;
+      if (plan.tasks_from_generators) {  // without making the documents of blocks that may not run
+        const int64_t count = block == "AA" ? std::min(plan.documents, plan.aa_documents)
+                                            : documents_at(plan.looks, look, plan.documents);
+        for (const int64_t bucket : options_.buckets) {
+          BlockSize& size = sizes[fmt::format("{}", bucket)];
+          size.documents = count;
+          size.examples = count * plan.questions_per_document;
+        }
+      } else {
+        std::map<std::string, std::set<std::string>> clusters;
+        for (const Document& d : documents(block)) {
+          if (block != "AA" && d.look > look) continue;
+          BlockSize& size = sizes[d.bucket];
+          size.examples += std::ssize(d.questions);
+          clusters[d.bucket].insert(d.id);
+          size.documents = std::ssize(clusters[d.bucket]);
+        }
+      }
+      for (auto& [bucket, size] : sizes) {
+        size.block = block;
+        size.bucket = bucket;
+        size.look = look;
+        out.push_back(size);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace kv

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decide/decide.h"
+#include "evaluate/generators.h"
+#include "study/study_options.h"
+#include "text/tokenizer.h"
+
+namespace kv {
+
+/// The documents of a study's blocks: generated, or the user's prompts dealt out. A block is made
+/// when it is first asked for; its tasks take turns, and every document knows its look and
+/// replicate half.
+class StudyBlocks {
+ public:
+  /// `prompts_name` is what messages call the prompts. Throws ValueError when a bucket has prompts
+  /// with answers, but from too few documents for every block.
+  StudyBlocks(const Tokenizer& tokenizer, std::span<const Prompt> prompts, std::string prompts_name,
+              const StudyOptions& options);
+
+  /// The tasks of generated documents; to be set before the first block is asked for.
+  void set_tasks(std::vector<std::string> tasks) { tasks_ = std::move(tasks); }
+
+  /// "AA", "E1", "E2", "E3" or "CAL". The A/A block is the first documents of E1.
+  const std::vector<Document>& documents(const std::string& block);
+
+  /// Contexts of a block without their questions, and the user's prompts of it that have no
+  /// answers: for calibration, ranges and logits.
+  std::vector<Prompt> contexts(const std::string& block, int64_t per_bucket);
+
+  /// How much every look of every block has.
+  std::vector<BlockSize> sizes();
+
+  /// What the reader of the verdict should know of how prompts were dealt.
+  const std::vector<std::string>& notices() const { return notices_; }
+
+ private:
+  void deal_prompts();
+  void deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks);
+  std::vector<Document> generate_block(const std::string& block, int64_t documents,
+                                       int64_t questions) const;
+  std::vector<Document> user_documents(const std::string& block) const;
+
+  const Tokenizer& tokenizer_;
+  std::vector<Prompt> prompts_;
+  std::string prompts_name_;
+  StudyOptions options_;
+  std::vector<std::string> tasks_, notices_;
+  std::map<std::string, std::string> block_of_cluster_;     // of the user's prompts
+  std::map<std::string, std::vector<Document>> documents_;  // by block
+};
+
+}  // namespace kv
