@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "kvscale/error.h"
@@ -39,7 +39,7 @@ class KeyWatch {
   }
 
   const std::string& file_;
-  std::vector<std::set<std::string>> open_;
+  std::vector<std::unordered_set<std::string>> open_;
 };
 
 }  // namespace
