@@ -17,6 +17,7 @@ struct CalibrationSource {
   std::string prompts;           // file, generator or text
   std::string prompts_sha256;    // over all token ids
   int64_t examples = 0, tokens = 0, max_tokens = 0;
+  std::vector<int32_t> token_ids;  // every id that was fed, once, ascending
 
   bool operator==(const CalibrationSource&) const = default;
 };

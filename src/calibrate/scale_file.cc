@@ -1,7 +1,10 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "calibrate/calibration.h"
 #include "kvscale/error.h"
@@ -14,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 constexpr const char* kFormat = "kvscale-scales";
 
 Json values(const Calibration& c, bool scales, bool per_head) {
@@ -35,6 +38,46 @@ Json values(const Calibration& c, bool scales, bool per_head) {
   return layers;
 }
 
+/// "3,7-9": ascending ids, runs by their ends.
+std::string ranges_text(const std::vector<int32_t>& ids) {
+  std::string out;
+  for (size_t i = 0; i < ids.size();) {
+    size_t last = i;
+    while (last + 1 < ids.size() && ids[last + 1] == ids[last] + 1) ++last;
+    out += fmt::format("{}{}", out.empty() ? "" : ",", ids[i]);
+    if (last > i) out += fmt::format("-{}", ids[last]);
+    i = last + 1;
+  }
+  return out;
+}
+
+/// Reads ranges_text(); nothing when the text is not exactly what that writes.
+std::optional<std::vector<int32_t>> ids_of_ranges(std::string_view text) {
+  constexpr int32_t kMostIds = 1 << 24;
+  std::vector<int32_t> out;
+  const std::string_view whole = text;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const size_t dash = part.find('-');
+    int32_t first = -1, last = -1;
+    const std::string_view left = part.substr(0, dash);
+    std::from_chars(left.data(), left.data() + left.size(), first);
+    last = first;
+    if (dash != std::string_view::npos) {
+      const std::string_view right = part.substr(dash + 1);
+      last = -1;
+      std::from_chars(right.data(), right.data() + right.size(), last);
+    }
+    if (first < 0 || last < first || last >= kMostIds) return std::nullopt;
+    for (int32_t id = first; id <= last; ++id) out.push_back(id);
+    if (std::ssize(out) > kMostIds) return std::nullopt;
+  }
+  if (ranges_text(out) != whole || !std::ranges::is_sorted(out)) return std::nullopt;
+  return out;
+}
+
 Json body(const Calibration& c) {
   Json out;
   out["format"] = kFormat;
@@ -47,11 +90,10 @@ Json body(const Calibration& c) {
   out["fp8_format"] = "e4m3fn";
   out["fp8_max"] = 448;
   out["estimator"] = "amax / 448, rounded up to BF16";
-  out["dataset"] = {{"prompts", c.source.prompts},
-                    {"sha256", c.source.prompts_sha256},
-                    {"examples", c.source.examples},
-                    {"tokens", c.source.tokens},
-                    {"max_tokens", c.source.max_tokens}};
+  out["dataset"] = {
+      {"prompts", c.source.prompts},       {"sha256", c.source.prompts_sha256},
+      {"examples", c.source.examples},     {"tokens", c.source.tokens},
+      {"max_tokens", c.source.max_tokens}, {"token_ids", ranges_text(c.source.token_ids)}};
   out["warnings"] = c.warnings;
   out["amax"] = values(c, false, true);
   out["scales_per_tensor"] = values(c, true, false);
@@ -124,7 +166,13 @@ Calibration parse(const Json& json, const std::string& file) {
   c.source = {reader.get<std::string>("model_sha256"), reader.get<std::string>("tokenizer_sha256"),
               reader.dataset<std::string>("prompts"),  reader.dataset<std::string>("sha256"),
               reader.dataset<int64_t>("examples"),     reader.dataset<int64_t>("tokens"),
-              reader.dataset<int64_t>("max_tokens")};
+              reader.dataset<int64_t>("max_tokens"),   {}};
+  const auto ranges = reader.dataset<std::string>("token_ids");
+  const auto ids = ids_of_ranges(ranges);
+  if (!ids) {
+    reader.fail("dataset.token_ids", "ascending ids and ranges, as 3,7-9", ranges.substr(0, 100));
+  }
+  c.source.token_ids = *ids;
   c.num_layers = reader.get<int64_t>("layers");
   c.num_kv_heads = reader.get<int64_t>("kv_heads");
   if (c.num_layers < 1 || c.num_layers > 10000)

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "cli/session.h"
 #include "kvscale/error.h"
 #include "report/eval_report.h"
@@ -51,6 +53,22 @@ std::string scale_files(const std::vector<std::string>& arms) {
   return out;
 }
 
+/// What the prompts have that the scales' calibration never saw, of every scale file once.
+std::vector<std::string> unseen_notices(const std::vector<std::string>& names,
+                                        const std::shared_ptr<const Model>& model,
+                                        const std::vector<Prompt>& prompts, Progress& progress) {
+  std::vector<std::string> out;
+  std::set<std::string> files;
+  for (const std::string& name : names) {
+    const std::string file = ArmSpec::parse(name).scale_file;
+    if (file.empty() || !files.insert(file).second) continue;
+    const std::string text = unseen_text(
+        find_unseen_tokens(model, prompts, read_calibration(file), BatchPlan{}, progress));
+    if (!text.empty()) out.push_back(file + ": " + text);
+  }
+  return out;
+}
+
 /// Arms with the scales they need: from their file, else from these very prompts.
 std::vector<ArmToRun> arms_to_run(const std::vector<std::string>& names, const Session& session,
                                   const std::shared_ptr<const Model>& model,
@@ -97,6 +115,7 @@ int run_eval(const EvalArgs& args) {
   const auto model = session.model(progress);
   const std::vector<ArmToRun> arms = arms_to_run(names, session, model, prompts, progress);
   run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}}, log, progress);
+  const std::vector<std::string> notices = unseen_notices(names, model, prompts, progress);
   progress.finish_line();
 
   EvalReport report;
@@ -104,6 +123,7 @@ int run_eval(const EvalArgs& args) {
   report.prompts = session.prompt_facts(prompts);
   report.run = run_facts(log.facts(), args.run.command);
   report.logits = log.logits();
+  report.notices = notices;
   for (const ArmToRun& arm : arms) {
     report.capacities.push_back(capacity_of(arm.spec, *model, model->spec().max_positions));
   }

@@ -131,6 +131,7 @@ std::string eval_json(const EvalReport& report) {
   return json_text({{"model", json_of(report.model)},
                     {"prompts", json_of(report.prompts)},
                     {"arms", arms_json(arms, report.logits, report.capacities)},
+                    {"notices", report.notices},
                     {"run", json_of(report.run)}});
 }
 
@@ -146,6 +147,7 @@ std::string eval_text(const EvalReport& report, const TextStyle& style) {
                      style);
     out += kld_table(report, arms, style);
   }
+  for (const std::string& notice : report.notices) out += '\n' + paragraph(notice, style);
   const std::string facts = run_text(report.run, style);
   if (!facts.empty()) out += '\n' + facts;
   out.pop_back();

@@ -19,6 +19,7 @@ struct EvalReport {
   std::vector<ArmRecord> arms;             // "bf16" among them; empty = summed up from the logits
   std::vector<LogitRecord> logits;         // per document and bucket
   std::vector<CapacityRecord> capacities;  // by arm
+  std::vector<std::string> notices;        // what a reader should know of the scales
 };
 
 /// `arms[]` of `eval` and `scan`: arm, tokens, nll, kld, kld_se, same_top, and per `buckets[]` the

@@ -83,8 +83,31 @@ Calibration calibrate(const std::shared_ptr<const Model>& model, std::span<const
   for (const Prompt& prompt : prompts) {
     counted.tokens += std::ssize(prompt.tokens);
     counted.max_tokens = std::max(counted.max_tokens, std::ssize(prompt.tokens));
+    counted.token_ids.insert(counted.token_ids.end(), prompt.tokens.begin(), prompt.tokens.end());
   }
+  std::ranges::sort(counted.token_ids);
+  counted.token_ids.erase(std::unique(counted.token_ids.begin(), counted.token_ids.end()),
+                          counted.token_ids.end());
   return finish_calibration(observer, counted);
+}
+
+std::vector<UnseenToken> find_unseen_tokens(const std::shared_ptr<const Model>& model,
+                                            std::span<const Prompt> prompts,
+                                            const Calibration& calibration, const BatchPlan& plan,
+                                            Progress& progress) {
+  std::vector<int32_t> all;
+  for (const Prompt& prompt : prompts) {
+    all.insert(all.end(), prompt.tokens.begin(), prompt.tokens.end());
+  }
+  const std::vector<int32_t> ids = unseen_ids(calibration.source, all);
+  if (ids.empty()) return {};
+  UnseenTokenObserver observer(calibration, ids);
+  for (const Prompt& prompt : prompts) {
+    if (unseen_ids(calibration.source, prompt.tokens).empty()) continue;
+    observer.begin(prompt.tokens);
+    observe(model, {&prompt, 1}, plan, "tokens without calibration", observer, progress, [] {});
+  }
+  return observer.worst_first();
 }
 
 std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& model,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "calibrate/calibration.h"
+#include "calibrate/unseen_tokens.h"
 #include "evaluate/range_health.h"
 #include "study/logit_pass.h"
 
@@ -38,6 +39,14 @@ ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const P
 /// The amax pass alone.
 Calibration calibrate(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
                       const CalibrationSource& source, const BatchPlan& plan, Progress& progress);
+
+/// The token ids of `prompts` that the calibration never fed, measured by a pass of the control
+/// over the prompts that have some; most clipped first. Nothing runs when there are none, or when
+/// the calibration does not say which it fed.
+std::vector<UnseenToken> find_unseen_tokens(const std::shared_ptr<const Model>& model,
+                                            std::span<const Prompt> prompts,
+                                            const Calibration& calibration, const BatchPlan& plan,
+                                            Progress& progress);
 
 /// The measuring pass alone: appends its records, or gives those that are there.
 std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& model,

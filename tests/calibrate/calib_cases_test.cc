@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "calibrate/amax_observer.h"
 #include "calibrate/calibration.h"
+#include "calibrate/unseen_tokens.h"
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
 #include "numeric/e5m2.h"
@@ -112,8 +115,56 @@ TEST(CalibCases, Case44E5m2CostsTwiceTheErrorOfE4m3) {
 TEST(CalibCases, Case28TheFileNamesItsData) {
   AmaxObserver observer(1, kHeads);
   show(observer, random_rows(3, 7), 0, 3);
-  const CalibrationSource source{"model", "tokenizer", "p.jsonl", "ids", 2, 3, 2};
+  const CalibrationSource source{"model", "tokenizer", "p.jsonl", "ids", 2, 3, 2, {5, 6}};
   EXPECT_EQ(finish_calibration(observer, source).source, source);
+}
+
+// Calibrated on raw text, evaluated with a template whose token has keys 20 times as large: it is
+// named, with its ranges and with what clips there, and nothing else is.
+TEST(CalibCases, Case48TokensThatCalibrationNeverSawAreNamedWithTheirRanges) {
+  constexpr int32_t kTemplateToken = 90;
+  const std::vector<int32_t> text = {11, 12, 13, 11}, templated = {kTemplateToken, 11, 12, 40};
+  std::vector<uint16_t> rows = random_rows(4, 8);
+  AmaxObserver observer(1, kHeads);
+  show(observer, rows, 0, 4);
+  const Calibration calibration =
+      finish_calibration(observer, {"model", "tokenizer", "p.jsonl", "ids", 1, 4, 4, {11, 12, 13}});
+
+  const std::vector<int32_t> ids = unseen_ids(calibration.source, templated);
+  EXPECT_EQ(ids, (std::vector<int32_t>{40, kTemplateToken}));
+  std::vector<uint16_t> values = random_rows(4, 9);
+  std::ranges::fill(values, bf16::encode(0.5f));
+  std::vector<uint16_t> keys = values;
+  const float amax = std::max(calibration.at(0, Side::kK, 0), calibration.at(0, Side::kK, 1));
+  for (int64_t i = 0; i < 3; ++i) keys[static_cast<size_t>(i)] = bf16::encode(20 * amax);
+  keys[kHeads * kDim] = bf16::encode(30 * amax);  // of token 11, which calibration saw
+  UnseenTokenObserver watch(calibration, ids);
+  watch.begin(templated);
+  AttentionTap tap;
+  tap.num_tokens = 4;
+  tap.num_kv_heads = kHeads;
+  tap.head_dim = kDim;
+  tap.k = keys.data();
+  tap.v = values.data();
+  watch.on_attention(tap);
+
+  const std::vector<UnseenToken> found = watch.worst_first();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].id, kTemplateToken);
+  EXPECT_EQ(found[0].positions, 1);
+  EXPECT_EQ(found[0].clipped, 3);
+  EXPECT_FLOAT_EQ(found[0].k_amax, bf16::decode(bf16::encode(20 * amax)));
+  EXPECT_EQ(found[0].v_amax, 0.5f);
+  EXPECT_EQ(found[1].id, 40);
+  EXPECT_EQ(found[1].clipped, 0);
+  const std::string said = unseen_text(found);
+  EXPECT_NE(
+      said.find("2 token ids of the prompts were never calibrated on; 3 of their values clip"),
+      std::string::npos)
+      << said;
+  EXPECT_NE(said.find(": 90 (at 1 positions"), std::string::npos) << said;
+  EXPECT_EQ(unseen_text({}), "");
+  EXPECT_TRUE(unseen_ids({}, templated).empty()) << "a file that does not know says nothing";
 }
 
 }  // namespace

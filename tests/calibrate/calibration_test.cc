@@ -36,8 +36,8 @@ Calibration two_layers() {
   show(observer, 0, {1, -56, 3, 4}, 2);
   show(observer, 0, {2, 5, -100, 4}, 2);
   show(observer, 1, {448, 0, 0, 0}, 2);
-  return finish_calibration(observer,
-                            {"model-hash", "tokenizer-hash", "p.jsonl", "ids-hash", 1, 2, 2});
+  return finish_calibration(
+      observer, {"model-hash", "tokenizer-hash", "p.jsonl", "ids-hash", 1, 2, 2, {7, 8, 9, 12}});
 }
 
 std::string message_of(const std::function<void()>& action) {

@@ -273,6 +273,21 @@ TEST_F(Cli, CalibrateThenEvalWithTheFile) {
   EXPECT_TRUE(has(bad.err, "bad.json: amax")) << bad.err;
 }
 
+TEST_F(Cli, EvalNamesTokensWithoutCalibration) {
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(80) + "]}\n");
+  write("q.jsonl", "{\"id\": \"a\", \"ids\": [1000, " + ids(80) + ", 1001, 1001]}\n");
+  ASSERT_EQ(run("calibrate tiny --prompts p.jsonl --out c").code, 0);
+  const std::string arm = " --arms fp8_head/scales=c/scales.json ";
+  const Result same = run("eval tiny --prompts p.jsonl --out e" + arm + "--json");
+  EXPECT_TRUE(Json::parse(same.out).at("notices").empty()) << same.out;
+  const Result other = run("eval tiny --prompts q.jsonl --out f" + arm + "--json");
+  ASSERT_EQ(other.code, 0) << other.err;
+  const std::string notice = Json::parse(other.out).at("notices").at(0);
+  EXPECT_TRUE(has(notice, "c/scales.json: 2 token ids of the prompts were never calibrated on"))
+      << notice;
+  EXPECT_TRUE(has(notice, "1001 (at 2 positions")) << notice;
+}
+
 TEST_F(Cli, CalibrateRefusesToGuessPrompts) {
   const Result r = run("calibrate tiny");
   EXPECT_EQ(r.code, 1);
