@@ -48,8 +48,8 @@ mkdir -p "$out"
 step "kvscale scan $model"
 "$kvscale" scan "$model" --out "$out/scan"
 
-# 30 documents are the fewest that the interval with clusters is trusted for; 10 questions each make 300 a bucket.
-decide=(--margin quick --buckets "512,1024,2048" --documents 30 --questions 10)
+# 30 documents are the fewest that the interval with clusters is trusted for; 7 questions each make 210 a bucket.
+decide=(--margin quick --buckets "512,1024,2048" --documents 30 --questions 7)
 step "kvscale decide $model ${decide[*]}"
 status=0
 "$kvscale" decide "$model" "${decide[@]}" --out "$out/decide" || status=$?
