@@ -130,29 +130,44 @@ void StudyBlocks::deal_prompts() {
         too_long, options_.buckets.back(), longest));
   }
   for (const auto& [bucket, prompts] : answered) {
-    std::set<std::string> clusters;
-    for (const Prompt* prompt : prompts) clusters.insert(prompt->cluster);
-    const int64_t least = 2 * std::ssize(kBlocks);
-    if (std::ssize(clusters) < least) {
-      throw ValueError(fmt::format(
-          "{}: bucket {}: expected prompts with answers from at least {} documents, 2 for each of "
-          "the blocks {}, found {} from {}",
-          prompts_name_, bucket, least, fmt::join(kBlocks, ", "), prompts.size(), clusters.size()));
-    }
     deal(prompts, kBlocks);
+    expect_every_block(bucket, prompts);
   }
   deal(unanswered, {"E2", "CAL"});
 }
 
+/// Statistics count documents: two are the least that say something about their spread. Clusters
+/// with prompts in several buckets can leave a block short even where there are enough.
+void StudyBlocks::expect_every_block(const std::string& bucket,
+                                     const std::vector<const Prompt*>& prompts) const {
+  std::map<std::string, std::set<std::string>> clusters;
+  std::set<std::string> all;
+  for (const Prompt* prompt : prompts) {
+    clusters[block_of_cluster_.at(prompt->cluster)].insert(prompt->cluster);
+    all.insert(prompt->cluster);
+  }
+  for (const std::string& block : kBlocks) {
+    if (std::ssize(clusters[block]) >= 2) continue;
+    throw ValueError(fmt::format(
+        "{}: bucket {}: expected prompts with answers from at least {} documents, 2 for each of "
+        "the blocks {}, found {} from {}, {} of them in block {}",
+        prompts_name_, bucket, 2 * kBlocks.size(), fmt::join(kBlocks, ", "), prompts.size(),
+        all.size(), clusters[block].size(), block));
+  }
+}
+
 /// In an order that hangs on names alone, so that no order of the file favours a block. A cluster
-/// goes into one block as a whole, the one with the fewest of these prompts so far.
+/// goes into one block as a whole, the one with the fewest clusters of these prompts so far.
 void StudyBlocks::deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks) {
   std::ranges::sort(prompts, {}, [](const Prompt* p) {
     return std::tuple(mix(fnv1a64(p->cluster)), p->cluster, p->id);
   });
   std::vector<int64_t> counts(blocks.size());
+  std::string last;  // a cluster's prompts stand side by side
   for (const Prompt* prompt : prompts) {
-    std::string& block = block_of_cluster_[prompt->cluster];
+    if (prompt->cluster == last) continue;
+    last = prompt->cluster;
+    std::string& block = block_of_cluster_[last];
     if (block.empty()) {
       block = blocks[static_cast<size_t>(std::ranges::min_element(counts) - counts.begin())];
     }

@@ -42,6 +42,8 @@ class StudyBlocks {
  private:
   void deal_prompts();
   void deal(std::vector<const Prompt*> prompts, const std::vector<std::string>& blocks);
+  void expect_every_block(const std::string& bucket,
+                          const std::vector<const Prompt*>& prompts) const;
   std::vector<Document> generate_block(const std::string& block, int64_t documents,
                                        int64_t questions) const;
   std::vector<Document> user_documents(const std::string& block) const;

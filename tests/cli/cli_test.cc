@@ -229,6 +229,26 @@ TEST_F(Cli, DecideWantsPromptsForEveryBlock) {
       << r.err;
 }
 
+TEST_F(Cli, ADocumentWithManyPromptsLeavesNoBlockWithoutDocuments) {
+  // 20 prompts of one book and 7 of their own: two documents for every block all the same.
+  const auto prompts = [&](int alone) {
+    std::string out;
+    for (int i = 0; i < 20 + alone; ++i) {
+      out += "{\"id\": \"p" + std::to_string(i) + "\", " +
+             (i < 20 ? std::string("\"cluster\": \"book\", ") : "") + "\"ids\": [" +
+             ids(70 + i, 7 + 2 * i) + "], \"answer\": \"kelu\"}\n";
+    }
+    return out;
+  };
+  write("p.jsonl", prompts(7));
+  const Result r = run("decide tiny --prompts p.jsonl --margin quick --buckets 256 --out d");
+  EXPECT_EQ(r.code, 10) << r.err;
+  write("p.jsonl", prompts(6));
+  const Result short_of_one = run("decide tiny --prompts p.jsonl --buckets 256 --out e");
+  EXPECT_EQ(short_of_one.code, 1);
+  EXPECT_TRUE(has(short_of_one.err, "found 26 from 7, 1 of them in block")) << short_of_one.err;
+}
+
 TEST_F(Cli, EvalRefusesOtherScalesUnderTheSameName) {
   write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(80) + "]}\n");
   write("q.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(120) + "]}\n");
