@@ -192,24 +192,26 @@ std::string export_command(const ExportArgs& args, const std::string& model) {
   return out;
 }
 
-/// Adds what the directory is and how it is served; `served` are words of a command line.
-void add_directory(const ExportArgs& request, const TargetRow& row, size_t num_scales,
-                   const LaunchLines& launch, const Verification& check, Verdict& verdict) {
+/// Adds what the directory is and how it is served.
+void add_directory(const ExportArgs& request, const TargetRow& row, const ExportRecord& record,
+                   const Verification& check, Verdict& verdict) {
   for (const ScaleWarning& finding : check.findings) {
     verdict.notices.push_back(fmt::format("{}: {}", request.out, finding.text));
   }
   if (check.verdict == "contradicted") {
-    verdict.notices.push_back(fmt::format(
-        "{}: {} scales for {}, contradicted when they were read back by its rules: no directory is "
-        "left that would serve them",
-        request.out, num_scales, row.name));
+    verdict.notices.push_back(
+        fmt::format("{}: {} scales for {}, contradicted when they were read back by its rules: not "
+                    "to be served",
+                    request.out, record.scales.size(), row.name));
     verdict.launch.erase(std::string(row.engine));
     verdict.exit_code = kExitInconclusive;
     return;
   }
-  verdict.launch[std::string(row.engine)] = launch;
+  const LaunchLine launch = launch_of(request, record);
+  verdict.launch[std::string(row.engine)] = {launch.text, launch.notes};
   verdict.notices.push_back(fmt::format("{}: {} scales for {}, read back by its rules: {}",
-                                        request.out, num_scales, row.name, check.verdict));
+                                        request.out, record.scales.size(), row.name,
+                                        check.verdict));
 }
 
 /// The directory of an earlier end of this run, read back again: an engine may be serving from it.
@@ -221,16 +223,13 @@ bool add_earlier_directory(const ExportArgs& request, const TargetRow& row, Verd
       request.scales.empty() ? "" : sha256_hex(read_text_file(request.scales));
   const auto& record = written.record;
   if (!record || record->target != row.name || record->layout != request.layout ||
-      record->scale_sha256 != sha256) {
+      record->scale_sha256 != sha256 ||
+      !std::ranges::equal(record->bf16_layers, request.bf16_layers)) {
     throw FormatError(
         fmt::format("{}: expected the directory that this run wrote, found another", request.out));
   }
-  std::string launch;
-  for (const std::string& word : record->launch) {
-    launch += (launch.empty() ? "" : " ") + quoted(word);
-  }
   const Verification check = verify(written, record->scales, {std::string(row.name), "", 1});
-  add_directory(request, row, record->scales.size(), {launch, {}}, check, verdict);
+  add_directory(request, row, *record, check, verdict);
   return true;
 }
 
@@ -261,8 +260,7 @@ void export_accepted(const DecideArgs& args, const std::filesystem::path& folder
   try {
     if (add_earlier_directory(request, row, verdict)) return;
     const Exported result = export_verified(request);
-    add_directory(request, row, result.record.scales.size(),
-                  {result.launch.text, result.launch.notes}, result.check, verdict);
+    add_directory(request, row, result.record, result.check, verdict);
   } catch (const Error& error) {
     verdict.next.push_back({export_command(request, quoted(args.run.model)),
                             fmt::format("the directory was not written: {}", error.what())});

@@ -231,6 +231,13 @@ int exit_code(const std::string& verdict) {
 
 }  // namespace
 
+LaunchLine launch_of(const ExportArgs& args, const ExportRecord& record) {
+  // SGLang's scales are a file beside the model, which is served from where it lies.
+  const bool serves_model = record.form == name(ExportForm::kSglangJson);
+  return launch_line(find_target(args.target), {args.layout, record.bf16_layers, {}}, record.form,
+                     serves_model ? model_path(args.model).string() : args.out, args.out);
+}
+
 Exported export_verified(const ExportArgs& args) {
   const TargetRow& row = find_target(args.target);
   const std::filesystem::path path = model_path(args.model);
@@ -262,9 +269,7 @@ Exported export_verified(const ExportArgs& args) {
   }
   request.record.model_sha256 = hash;
   expect_layers(request.record, model.geometry, args.scales);
-  const LaunchLine launch =
-      launch_line(row, {args.layout, request.record.bf16_layers, {}}, request.record.form,
-                  form == ExportForm::kSglangJson ? path.string() : args.out, args.out);
+  const LaunchLine launch = launch_of(args, request.record);
   request.record.launch = launch.words;
   request.card = card_of(request.record, launch.text);
   export_checkpoint(request);

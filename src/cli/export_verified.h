@@ -21,4 +21,7 @@ struct Exported {
 /// or what the target does not run; then no directory is left behind, unless one was there before.
 Exported export_verified(const ExportArgs& args);
 
+/// How the target serves a directory with this record.
+LaunchLine launch_of(const ExportArgs& args, const ExportRecord& record);
+
 }  // namespace kv::cli
