@@ -83,14 +83,18 @@ TEST(VllmLoader, EveryRankHoldsWhatTheRulesSay) {
 }
 
 TEST(VllmLoader, TwoHeadsOnEightRanksAreReplicated) {
-  for (const Json& c : recorded().at("cases")) {
+  const Json record = recorded();
+  size_t ranks = 0;
+  for (const Json& c : record.at("cases")) {
     if (c.at("layout") != "fp8_head" || c.at("kv_heads") != 2) continue;
     for (const Json& rank : c.at("ranks")) {
       if (rank.at("tp") != 8) continue;
       const size_t head = rank.at("rank").get<size_t>() / 4;  // 4 ranks hold each head
       EXPECT_EQ(rank.at("held").at(0).at(2), Json::array({c.at("written").at(0).at(2).at(head)}));
+      ++ranks;
     }
   }
+  EXPECT_EQ(ranks, 8u);
 }
 
 }  // namespace
