@@ -6,16 +6,16 @@
 namespace kv::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_side(const SideOutcome& side) {
-  Json ranks = Json::array();
+OrderedJson json_side(const SideOutcome& side) {
+  OrderedJson ranks = OrderedJson::array();
   for (const std::vector<float>& values : side.ranks) ranks.push_back(json_values(values));
   return {{"how", side.how}, {"ranks", std::move(ranks)}};
 }
 
-Json json_scale(const StoredScale& scale) {
-  Json out = {{"layer", scale.layer},
+OrderedJson json_scale(const StoredScale& scale) {
+  OrderedJson out = {{"layer", scale.layer},
               {"side", std::string(name(scale.side))},
               {"values", json_values(scale.values)},
               {"shape", scale.shape},
@@ -28,8 +28,8 @@ Json json_scale(const StoredScale& scale) {
   return out;
 }
 
-Json json_layers(const ScaleSet& set) {
-  Json shared = Json::array();
+OrderedJson json_layers(const ScaleSet& set) {
+  OrderedJson shared = OrderedJson::array();
   for (int layer = 0; layer < set.geometry.num_layers; ++layer) {
     const int owner = set.cache_layer(layer);
     if (owner != layer) shared.push_back({{"layer", layer}, {"reads", owner}});
@@ -39,8 +39,8 @@ Json json_layers(const ScaleSet& set) {
 
 }  // namespace
 
-Json json_values(const std::vector<float>& values) {
-  Json out = Json::array();
+OrderedJson json_values(const std::vector<float>& values) {
+  OrderedJson out = OrderedJson::array();
   for (const float v : values) {
     if (std::isfinite(v)) {
       out.push_back(v);
@@ -51,8 +51,8 @@ Json json_values(const std::vector<float>& values) {
   return out;
 }
 
-Json json_warnings(const std::vector<ScaleWarning>& warnings) {
-  Json out = Json::array();
+OrderedJson json_warnings(const std::vector<ScaleWarning>& warnings) {
+  OrderedJson out = OrderedJson::array();
   for (const ScaleWarning& w : warnings) {
     const char* severity = w.severity == Severity::kBroken     ? "broken"
                            : w.severity == Severity::kDoubtful ? "doubtful"
@@ -62,9 +62,9 @@ Json json_warnings(const std::vector<ScaleWarning>& warnings) {
   return out;
 }
 
-Json json_inspection(const ScaleSet& set, const Diagnosis& diagnosis) {
+OrderedJson json_inspection(const ScaleSet& set, const Diagnosis& diagnosis) {
   const KvDeclaration& d = set.declared;
-  Json out = {{"path", set.path.string()},
+  OrderedJson out = {{"path", set.path.string()},
               {"format", std::string(name(d.family))},
               {"declared",
                {{"source", d.source},
@@ -77,8 +77,8 @@ Json json_inspection(const ScaleSet& set, const Diagnosis& diagnosis) {
               {"head_dim", set.geometry.head_dim},
               {"shared_layers", json_layers(set)},
               {"summary", diagnosis.summary},
-              {"scales", Json::array()},
-              {"unread", Json::array()},
+              {"scales", OrderedJson::array()},
+              {"unread", OrderedJson::array()},
               {"warnings", json_warnings(diagnosis.warnings)},
               {"risk", {{"level", diagnosis.risk.level}, {"text", diagnosis.risk.text}}},
               {"notes", set.notes},
@@ -90,8 +90,8 @@ Json json_inspection(const ScaleSet& set, const Diagnosis& diagnosis) {
   return out;
 }
 
-Json json_dry_run(const DryRun& run) {
-  Json out = {{"target", run.target},
+OrderedJson json_dry_run(const DryRun& run) {
+  OrderedJson out = {{"target", run.target},
               {"version", run.version},
               {"directory", std::string(name(run.kind))},
               {"outcome", std::string(name(run.outcome))},
@@ -102,7 +102,7 @@ Json json_dry_run(const DryRun& run) {
               {"message", run.message},
               {"basis", run.basis},
               {"source", run.source},
-              {"layers", Json::array()},
+              {"layers", OrderedJson::array()},
               {"notes", run.notes},
               {"warnings", json_warnings(run.warnings)}};
   for (const LayerOutcome& layer : run.layers) {

@@ -14,14 +14,14 @@
 namespace kv::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kLayouts[] = {"fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"};
 
 KvGeometry geometry_of(const std::string& model) {
   const std::filesystem::path path = model_path(model);
   if (std::filesystem::is_directory(path)) {
-    const Json json = parse_json(read_text_file(path / "config.json"), "config.json");
+    const OrderedJson json = parse_json(read_text_file(path / "config.json"), "config.json");
     return read_kv_geometry(JsonFields(json, "config.json"));
   }
   const ModelSpec spec = Checkpoint::open(path)->spec();
@@ -32,8 +32,8 @@ KvGeometry geometry_of(const std::string& model) {
   return out;
 }
 
-Json json_row(const TargetRow& row) {
-  Json layouts = Json::object();
+OrderedJson json_row(const TargetRow& row) {
+  OrderedJson layouts = OrderedJson::object();
   for (const LayoutSupport& l : row.layouts) {
     layouts[std::string(l.layout)] = {{"runs", l.supported}, {"math", l.math}, {"note", l.note}};
   }
@@ -46,16 +46,16 @@ Json json_row(const TargetRow& row) {
 
 int print_matrix(bool json) {
   if (json) {
-    Json rows = Json::array();
+    OrderedJson rows = OrderedJson::array();
     for (const TargetRow& row : targets()) rows.push_back(json_row(row));
-    Json known = Json::array();
+    OrderedJson known = OrderedJson::array();
     for (const DeviceRow& device : devices()) {
       known.push_back({{"device", device.name},
                        {"compute_capability", device.compute_capability / 10.0},
                        {"e4m3_conversion", device.converts_fp8 ? "hardware" : "software"},
                        {"note", device.note}});
     }
-    fmt::print("{}\n", Json({{"targets", rows}, {"devices", known}}).dump(1));
+    fmt::print("{}\n", OrderedJson({{"targets", rows}, {"devices", known}}).dump(1));
     return kExitAccept;
   }
   std::vector<TextColumn> columns = {{"target", false, false}, {"version", false, false}};
@@ -82,12 +82,12 @@ int print_matrix(bool json) {
 int print_answers(const std::vector<TargetAnswer>& answers, bool json) {
   const bool runs = !answers.empty() && answers.front().runs;
   if (json) {
-    Json rows = Json::array();
+    OrderedJson rows = OrderedJson::array();
     for (const TargetAnswer& a : answers) {
       rows.push_back(
           {{"target", a.target}, {"runs", a.runs}, {"math", a.math}, {"reason", a.reason}});
     }
-    fmt::print("{}\n", Json({{"runs", runs}, {"targets", rows}}).dump(1));
+    fmt::print("{}\n", OrderedJson({{"runs", runs}, {"targets", rows}}).dump(1));
     return runs ? kExitAccept : kExitReject;
   }
   fmt::print("{}\n", runs ? "yes" : "no");

@@ -18,7 +18,7 @@
 namespace kv::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string target_of(const VerifyArgs& args, const ScaleSet& set) {
   if (!args.target.empty()) return args.target;
@@ -86,7 +86,7 @@ std::string sha256_of(const std::vector<ExportedScale>& scales) {
 }
 
 // What the verdict is about: these weights, these scales, compared under these rules.
-Json fingerprint_of(const VerifyArgs& args, const ScaleSet& set, const Verification& v) {
+OrderedJson fingerprint_of(const VerifyArgs& args, const ScaleSet& set, const Verification& v) {
   const ExportRecord record = set.record.value_or(ExportRecord{});
   const bool has_model = !record.model_sha256.empty();
   std::string source = record.scale_source, source_sha256 = record.scale_sha256;
@@ -108,8 +108,8 @@ Json fingerprint_of(const VerifyArgs& args, const ScaleSet& set, const Verificat
       {"rules", fmt::format("{} {}, {}", v.observed.target, v.observed.version, v.observed.basis)}};
 }
 
-Json json_declared(const std::vector<ExportedScale>& scales) {
-  Json out = Json::array();
+OrderedJson json_declared(const std::vector<ExportedScale>& scales) {
+  OrderedJson out = OrderedJson::array();
   for (const ExportedScale& scale : scales) {
     out.push_back({{"layer", scale.layer},
                    {"side", std::string(1, scale.side)},
@@ -118,10 +118,10 @@ Json json_declared(const std::vector<ExportedScale>& scales) {
   return out;
 }
 
-void print(const VerifyArgs& args, const Verification& v, const Json& fingerprint,
+void print(const VerifyArgs& args, const Verification& v, const OrderedJson& fingerprint,
            const std::optional<EngineReading>& engine) {
   if (args.json) {
-    Json out = {{"declared", json_declared(v.declared)},
+    OrderedJson out = {{"declared", json_declared(v.declared)},
                 {"observed", json_dry_run(v.observed)},
                 {"fingerprint", fingerprint},
                 {"warnings", json_warnings(v.findings)},

@@ -7,20 +7,20 @@ namespace kv {
 namespace {
 
 // Keys stay in the order in which they are written: what a reader wants first comes first.
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson number(double value) { return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr); }
 
-Json interval(const Interval& one) { return Json::array({number(one.lo), number(one.hi)}); }
+OrderedJson interval(const Interval& one) { return OrderedJson::array({number(one.lo), number(one.hi)}); }
 
-Json margins(const DecideOptions& options) {
+OrderedJson margins(const DecideOptions& options) {
   return {{"preset", options.preset},
           {"bucket", options.margin.bucket},
           {"overall", options.margin.overall},
           {"validity", options.margin.validity}};
 }
 
-Json thresholds_used(const DecideOptions& options) {
+OrderedJson thresholds_used(const DecideOptions& options) {
   return {{"alpha.accept", options.alpha_accept},
           {"alpha.shift", options.alpha_shift},
           {"strict", options.strict},
@@ -50,7 +50,7 @@ Json thresholds_used(const DecideOptions& options) {
           {"plan_power", options.plan_power}};
 }
 
-Json bucket(const BucketRow& row) {
+OrderedJson bucket(const BucketRow& row) {
   return {{"record", row.id},
           {"bucket", row.bucket},
           {"n", row.n},
@@ -77,7 +77,7 @@ Json bucket(const BucketRow& row) {
           {"n_required", number(row.n_required)}};
 }
 
-Json overall(const OverallRow& row) {
+OrderedJson overall(const OverallRow& row) {
   return {{"record", row.id},
           {"n", row.n},
           {"documents", row.documents},
@@ -98,8 +98,8 @@ Json overall(const OverallRow& row) {
           {"n_required", number(row.n_required)}};
 }
 
-Json table(const ArmTable& one) {
-  Json rows = Json::array();
+OrderedJson table(const ArmTable& one) {
+  OrderedJson rows = OrderedJson::array();
   for (const BucketRow& row : one.buckets) rows.push_back(bucket(row));
   return {{"block", one.block},
           {"arm", one.arm},
@@ -121,7 +121,7 @@ Json table(const ArmTable& one) {
           {"buckets", rows}};
 }
 
-Json control(const ControlBucket& row) {
+OrderedJson control(const ControlBucket& row) {
   return {
       {"record", row.id},           {"bucket", row.bucket},         {"n", row.n},
       {"documents", row.documents}, {"flips", row.flips},           {"mean_ctrl", number(row.mean)},
@@ -129,14 +129,14 @@ Json control(const ControlBucket& row) {
 }
 
 template <class List, class Write>
-Json list(const List& items, Write write) {
-  Json out = Json::array();
+OrderedJson list(const List& items, Write write) {
+  OrderedJson out = OrderedJson::array();
   for (const auto& item : items) out.push_back(write(item));
   return out;
 }
 
-Json launch(const Verdict& verdict) {
-  Json out = Json::object();
+OrderedJson launch(const Verdict& verdict) {
+  OrderedJson out = OrderedJson::object();
   for (const auto& [engine, lines] : verdict.launch) {
     out[engine] = {{"flags", lines.flags}, {"notes", lines.notes}};
   }
@@ -146,11 +146,11 @@ Json launch(const Verdict& verdict) {
 }  // namespace
 
 std::string verdict_json(const Verdict& verdict) {
-  Json out;
+  OrderedJson out;
   out["outcome"] = name(verdict.outcome);
   out["sub_reason"] = verdict.sub_reason;
   out["sentence"] = verdict.sentence;
-  out["layout"] = verdict.layout.empty() ? Json(nullptr) : Json(verdict.layout);
+  out["layout"] = verdict.layout.empty() ? OrderedJson(nullptr) : OrderedJson(verdict.layout);
   out["bf16_layers"] = verdict.bf16_layers;
   out["margin"] = margins(verdict.options);
   out["exit_code"] = verdict.exit_code;
@@ -159,15 +159,15 @@ std::string verdict_json(const Verdict& verdict) {
   out["tasks_from_generators"] = verdict.tasks_from_generators;
   out["target"] = verdict.options.target;
   out["launch"] = launch(verdict);
-  out["next"] = list(verdict.next, [](const NextCommand& one) -> Json {
+  out["next"] = list(verdict.next, [](const NextCommand& one) -> OrderedJson {
     return {{"command", one.command}, {"text", one.text}};
   });
   out["notices"] = verdict.notices;
   out["dropped_buckets"] = verdict.dropped_buckets;
-  out["reasons"] = list(verdict.reasons, [](const Reason& one) -> Json {
+  out["reasons"] = list(verdict.reasons, [](const Reason& one) -> OrderedJson {
     return {{"rule", one.rule}, {"record", one.record}, {"text", one.text}};
   });
-  out["state_trace"] = list(verdict.state_trace, [](const TraceEntry& one) -> Json {
+  out["state_trace"] = list(verdict.state_trace, [](const TraceEntry& one) -> OrderedJson {
     return {{"state", one.state}, {"block", one.block}, {"arm", one.arm}, {"event", one.event}};
   });
   out["aa"] = {{"record", "AA/bf16#2"},
@@ -176,7 +176,7 @@ std::string verdict_json(const Verdict& verdict) {
                {"kld", number(verdict.aa_kld.value_or(NAN))},
                {"buckets", list(verdict.control, control)}};
   out["tables"] = list(verdict.tables, table);
-  out["ablation"] = list(verdict.ablation, [](const AblationPoint& one) -> Json {
+  out["ablation"] = list(verdict.ablation, [](const AblationPoint& one) -> OrderedJson {
     return {{"arm", one.arm},
             {"record", one.record},
             {"bf16_layers", one.bf16_layers},

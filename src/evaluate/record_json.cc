@@ -13,7 +13,7 @@
 namespace kv {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 template <class T>
 struct IsVector : std::false_type {};
@@ -21,16 +21,16 @@ template <class T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
 // JSON has no NaN and no infinities.
-Json to_json(double value) {
+OrderedJson to_json(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   return value;
 }
 
 template <class T>
-Json to_json(const T& value) {
+OrderedJson to_json(const T& value) {
   if constexpr (IsVector<T>::value) {
-    Json array = Json::array();
+    OrderedJson array = OrderedJson::array();
     for (const auto& item : value) array.push_back(to_json(item));
     return array;
   } else if constexpr (std::is_same_v<T, float>) {
@@ -42,11 +42,11 @@ Json to_json(const T& value) {
 
 template <class Record>
 std::string write(const Record& record) {
-  Json object = {{"kind", kind_of(record)}, {"schema", kRecordSchema}};
+  OrderedJson object = {{"kind", kind_of(record)}, {"schema", kRecordSchema}};
   visit_fields(record, [&](const char* name, const auto& value) { object[name] = to_json(value); });
   try {
     return object.dump();
-  } catch (const Json::exception& error) {
+  } catch (const OrderedJson::exception& error) {
     throw ValueError(fmt::format("record \"{}\": {}", record.record_id, error.what()));
   }
 }
@@ -55,10 +55,10 @@ std::string write(const Record& record) {
 struct Field {
   const std::string& where;
   std::string name;
-  const Json& value;
+  const OrderedJson& value;
 
   [[noreturn]] void refuse(std::string_view expected) const {
-    std::string found = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string found = value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
     if (found.size() > 60) found = found.substr(0, 57) + "...";
     throw FormatError(
         fmt::format("{}: \"{}\": expected {}, found {}", where, name, expected, found));
@@ -76,7 +76,7 @@ void from_json(const Field& field, bool& out) {
 }
 
 void from_json(const Field& field, int64_t& out) {
-  const Json& value = field.value;
+  const OrderedJson& value = field.value;
   constexpr auto kLargest = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   if (!value.is_number_integer() ||
       (value.is_number_unsigned() && value.get<uint64_t>() > kLargest)) {
@@ -110,7 +110,7 @@ void from_json(const Field& field, std::vector<T>& out) {
   if (!field.value.is_array()) field.refuse("an array");
   out.clear();
   out.reserve(field.value.size());
-  for (const Json& item : field.value) {
+  for (const OrderedJson& item : field.value) {
     out.emplace_back();
     from_json(Field{field.where, fmt::format("{}[{}]", field.name, out.size() - 1), item},
               out.back());
@@ -119,7 +119,7 @@ void from_json(const Field& field, std::vector<T>& out) {
 
 /// Refuses keys that the record does not have: their content would be lost without a word.
 template <class Record>
-void refuse_unknown_keys(const Json& object, const std::string& where, const Record& record) {
+void refuse_unknown_keys(const OrderedJson& object, const std::string& where, const Record& record) {
   for (const auto& [key, value] : object.items()) {
     bool known = key == "kind" || key == "schema";
     visit_fields(record, [&](const char* name, const auto&) { known = known || key == name; });
@@ -130,7 +130,7 @@ void refuse_unknown_keys(const Json& object, const std::string& where, const Rec
 }
 
 template <class Record>
-std::string read_into(const Json& object, const std::string& where, std::vector<Record>& out) {
+std::string read_into(const OrderedJson& object, const std::string& where, std::vector<Record>& out) {
   Record record;
   visit_fields(record, [&](const char* name, auto& value) {
     const auto found = object.find(name);
@@ -142,11 +142,11 @@ std::string read_into(const Json& object, const std::string& where, std::vector<
   return out.back().record_id;
 }
 
-Json parse_object(std::string_view json, const std::string& where) {
-  Json object;
+OrderedJson parse_object(std::string_view json, const std::string& where) {
+  OrderedJson object;
   try {
-    object = Json::parse(json);
-  } catch (const Json::exception& error) {
+    object = OrderedJson::parse(json);
+  } catch (const OrderedJson::exception& error) {
     throw FormatError(fmt::format("{}: not JSON: {}", where, error.what()));
   }
   if (!object.is_object()) Field{where, "line", object}.refuse("a JSON object");
@@ -154,7 +154,7 @@ Json parse_object(std::string_view json, const std::string& where) {
 }
 
 template <class T>
-T required(const Json& object, const std::string& where, const char* name) {
+T required(const OrderedJson& object, const std::string& where, const char* name) {
   const auto found = object.find(name);
   if (found == object.end()) throw FormatError(fmt::format("{}: \"{}\" is missing", where, name));
   T out{};
@@ -174,7 +174,7 @@ std::string record_to_json(const SupportRecord& record) { return write(record); 
 std::string record_to_json(const FactsRecord& record) { return write(record); }
 
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
-  const Json object = parse_object(json, where);
+  const OrderedJson object = parse_object(json, where);
   const auto schema = required<int64_t>(object, where, "schema");
   if (schema != kRecordSchema) {
     throw FormatError(

@@ -15,7 +15,7 @@
 namespace kv {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::vector<LogitRecord> records_of(std::span<const LogitRecord> logits, const std::string& arm) {
   std::vector<LogitRecord> out;
@@ -45,7 +45,7 @@ double candidate_nll(const LogitSummary& summary) {
   return summary.nll_ctrl + summary.ln_ppl_ratio.mean;
 }
 
-void add_errors(Json& json, const LogitSummary& summary) {
+void add_errors(OrderedJson& json, const LogitSummary& summary) {
   json["kld_se_naive"] = json_number(summary.kld.se_naive);
   json["delta_nll"] = json_number(summary.ln_ppl_ratio.mean);
   json["delta_nll_se"] = json_number(summary.ln_ppl_ratio.se_cluster);
@@ -54,8 +54,8 @@ void add_errors(Json& json, const LogitSummary& summary) {
   json["non_finite"] = summary.non_finite;
 }
 
-Json bucket_json(const std::string& bucket, const LogitSummary& summary) {
-  Json json = {{"bucket", bucket},
+OrderedJson bucket_json(const std::string& bucket, const LogitSummary& summary) {
+  OrderedJson json = {{"bucket", bucket},
                {"tokens", summary.n},
                {"nll", json_number(candidate_nll(summary))},
                {"kld", json_number(summary.kld.mean)},
@@ -65,19 +65,19 @@ Json bucket_json(const std::string& bucket, const LogitSummary& summary) {
   return json;
 }
 
-Json arm_json(const ArmRow& row, std::span<const LogitRecord> logits) {
+OrderedJson arm_json(const ArmRow& row, std::span<const LogitRecord> logits) {
   const ArmRecord& record = *row.record;
   const std::vector<LogitRecord> own = records_of(logits, record.arm);
-  Json json = {{"arm", record.arm},
+  OrderedJson json = {{"arm", record.arm},
                {"tokens", record.tokens},
                {"nll", json_number(record.nll)},
                {"kld", json_number(record.kld)},
                {"kld_se", json_number(record.kld_se)},
                {"same_top", json_number(record.same_top)},
-               {"capacity_gain", row.gain ? json_number(*row.gain) : Json(nullptr)},
+               {"capacity_gain", row.gain ? json_number(*row.gain) : OrderedJson(nullptr)},
                {"record", record.record_id}};
   if (!own.empty()) add_errors(json, summarize(own));
-  Json buckets = Json::array();
+  OrderedJson buckets = OrderedJson::array();
   for (const std::string& bucket : distinct(own, &LogitRecord::bucket)) {
     buckets.push_back(bucket_json(bucket, bucket_summary(own, bucket)));
   }
@@ -119,9 +119,9 @@ std::vector<ArmRecord> arms_of(std::span<const LogitRecord> logits) {
   return out;
 }
 
-Json arms_json(std::span<const ArmRecord> arms, std::span<const LogitRecord> logits,
+OrderedJson arms_json(std::span<const ArmRecord> arms, std::span<const LogitRecord> logits,
                std::span<const CapacityRecord> capacities) {
-  Json out = Json::array();
+  OrderedJson out = OrderedJson::array();
   for (const ArmRow& row : make_arm_rows(arms, capacities)) out.push_back(arm_json(row, logits));
   return out;
 }

@@ -5,17 +5,17 @@
 
 namespace kv {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json json_number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+OrderedJson json_number(double value) { return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr); }
 
-Json json_numbers(const std::vector<double>& values) {
-  Json out = Json::array();
+OrderedJson json_numbers(const std::vector<double>& values) {
+  OrderedJson out = OrderedJson::array();
   for (const double value : values) out.push_back(json_number(value));
   return out;
 }
 
-Json json_of(const ModelFacts& model) {
+OrderedJson json_of(const ModelFacts& model) {
   return {{"name", model.name},
           {"architecture", model.architecture},
           {"sha256", model.sha256},
@@ -25,14 +25,14 @@ Json json_of(const ModelFacts& model) {
           {"head_dim", model.head_dim}};
 }
 
-Json json_of(const PromptFacts& prompts) {
+OrderedJson json_of(const PromptFacts& prompts) {
   return {{"source", prompts.source},
           {"sha256", prompts.sha256},
           {"documents", prompts.documents},
           {"tokens", prompts.tokens}};
 }
 
-Json json_of(const RunFacts& run) {
+OrderedJson json_of(const RunFacts& run) {
   return {{"kernels", run.kernels},
           {"scale_sources", run.scale_sources},
           {"cache_bytes", run.cache_bytes},
@@ -43,8 +43,8 @@ Json json_of(const RunFacts& run) {
           {"command", run.command}};
 }
 
-std::string json_text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+std::string json_text(const OrderedJson& json) {
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 }  // namespace kv

@@ -68,8 +68,8 @@ std::vector<PlanRow> plan_rows(const PlanInput& input) {
 }
 
 std::string plan_json(const PlanInput& input) {
-  using Json = nlohmann::ordered_json;
-  Json layouts = Json::array();
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson layouts = OrderedJson::array();
   const std::vector<PlanRow> rows = plan_rows(input);
   for (const PlanRow& row : rows) {
     layouts.push_back(

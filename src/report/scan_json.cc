@@ -8,10 +8,10 @@
 namespace kv {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json layer_json(const RangeRecord& record) {
-  Json json = {{"layer", record.layer}, {"side", record.side}, {"layout", record.layout}};
+OrderedJson layer_json(const RangeRecord& record) {
+  OrderedJson json = {{"layer", record.layer}, {"side", record.side}, {"layout", record.layout}};
   // Of K alone, V alone, and of both together on side "kv", which has nothing else.
   json["block_damage"] = json_number(record.block_damage);
   if (record.side != "kv") {
@@ -32,8 +32,8 @@ Json layer_json(const RangeRecord& record) {
   return json;
 }
 
-Json totals_json(const RangeGrid& grid) {
-  Json json = Json::object();
+OrderedJson totals_json(const RangeGrid& grid) {
+  OrderedJson json = OrderedJson::object();
   for (size_t layout = 0; layout < grid.layouts.size(); ++layout) {
     json[grid.layouts[layout]] = json_number(total_block_damage(grid, layout));
   }
@@ -44,7 +44,7 @@ Json totals_json(const RangeGrid& grid) {
 
 std::string scan_json(const ScanReport& report) {
   const RangeGrid grid = make_range_grid(report.ranges);
-  Json layers = Json::array();
+  OrderedJson layers = OrderedJson::array();
   for (const RangeRecord& record : report.ranges) layers.push_back(layer_json(record));
   return json_text({{"model", json_of(report.model)},
                     {"prompts", json_of(report.prompts)},
