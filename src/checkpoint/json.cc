@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "kvscale/error.h"
@@ -13,52 +13,93 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostDepth = 64;
+constexpr size_t kMostDepth = 64;
 constexpr size_t kMostShown = 120;  // characters of a value in a message
 
-// Keys seen so far in each object that is open.
-class KeyWatch {
+// Builds the value while it is read, so that a key is looked for once, where it is put.
+class Builder : public nlohmann::json_sax<Json> {
  public:
-  explicit KeyWatch(const std::string& file) : file_(file) {}
+  explicit Builder(const std::string& file) : file_(file) {}
 
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMostDepth) {
-      throw FormatError(fmt::format("{}: nested deeper than {}", file_, kMostDepth));
+  Json& value() { return root_; }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t& value) override { return add(std::move(value)); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& key) override {
+    const auto [place, is_new] = open_.back()->emplace(std::move(key), nullptr);
+    if (!is_new) {
+      throw FormatError(fmt::format("{}: key {:?} occurs twice in one object", file_,
+                                    std::string_view(place.key()).substr(0, kMostShown)));
     }
-    if (event == Json::parse_event_t::object_start) open_.emplace_back();
-    if (event == Json::parse_event_t::object_end) open_.pop_back();
-    if (event == Json::parse_event_t::key) expect_new(parsed.get_ref<const std::string&>());
+    field_ = &*place;
     return true;
   }
 
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    throw FormatError(
+        fmt::format("{}: no valid JSON: {}", file_, std::string(error.what()).substr(0, 200)));
+  }
+
  private:
-  void expect_new(const std::string& key) {
-    if (open_.back().insert(key).second) return;
-    throw FormatError(fmt::format("{}: key {:?} occurs twice in one object", file_,
-                                  std::string_view(key).substr(0, kMostShown)));
+  // Puts a value where the text has it; returns where it lies now.
+  Json& put(Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    if (open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      return open_.back()->back();
+    }
+    return *field_ = std::move(value);
+  }
+
+  bool add(Json value) {
+    put(std::move(value));
+    return true;
+  }
+
+  bool open(Json empty) {
+    if (open_.size() == kMostDepth) {
+      throw FormatError(fmt::format("{}: nested deeper than {}", file_, kMostDepth));
+    }
+    open_.push_back(&put(std::move(empty)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
   }
 
   const std::string& file_;
-  std::vector<std::unordered_set<std::string>> open_;
+  Json root_;
+  std::vector<Json*> open_;  // the objects and lists around what is read next
+  Json* field_ = nullptr;    // of the innermost object, when that is one
 };
 
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& file) {
-  KeyWatch watch(file);
-  try {
-    return Json::parse(text.begin(), text.end(), std::ref(watch));
-  } catch (const Json::exception& error) {
-    throw FormatError(
-        fmt::format("{}: no valid JSON: {}", file, std::string(error.what()).substr(0, 200)));
-  }
+  Builder builder(file);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder.value());
 }
 
 JsonFields::JsonFields(const Json& object, std::string file, std::string prefix)
     : object_(&object), file_(std::move(file)), prefix_(std::move(prefix)) {
   if (object.is_object()) return;
-  throw FormatError(fmt::format("{}: {}: expected an object, found {}", file_,
-                                prefix_.empty() ? "the whole file" : prefix_.substr(0, prefix_.size() - 1), shortened(object)));
+  throw FormatError(
+      fmt::format("{}: {}: expected an object, found {}", file_,
+                  prefix_.empty() ? "the whole file" : prefix_.substr(0, prefix_.size() - 1),
+                  shortened(object)));
 }
 
 const Json* JsonFields::find(std::string_view key) const {
