@@ -76,7 +76,7 @@ void check_buckets(const std::vector<int64_t>& buckets, int64_t context) {
 void set_target(const std::string& target, DecideOptions& options) {
   if (target.empty()) return;
   const TargetRow& row = find_target(target);
-  options.target = std::string(row.name);
+  options.target = full_target_name(target);
   options.rounding = row.round == "truncate" ? Rounding::kTruncate : Rounding::kNearestEven;
   // Per-token-head scales are read with 16-bit queries everywhere; Machine::arm knows.
   options.math = support("fp8_scale1", row.name).math == "fp8" ? Math::kFp8 : Math::kBf16;

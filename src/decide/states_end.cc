@@ -28,7 +28,8 @@ Outcome outcome_of(const ArmSpec& candidate) {
   throw ValueError("decide: bf16 is the control and cannot be accepted");
 }
 
-bool is_known_target(const std::string& target) {
+bool is_known_target(std::string_view target) {
+  target = target.substr(0, target.find('@'));
   return std::ranges::any_of(
       targets(), [&](const TargetRow& row) { return row.name == target || row.engine == target; });
 }

@@ -70,6 +70,11 @@ const TargetRow& find_target(std::string_view name) {
       fmt::format("target: expected one of {}, found \"{}\"", fmt::join(known, ", "), name));
 }
 
+std::string full_target_name(std::string_view name) {
+  const size_t at = std::min(name.find('@'), name.size());
+  return std::string(find_target(name).name) + std::string(name.substr(at));
+}
+
 LayoutSupport support(std::string_view layout, std::string_view target) {
   const TargetRow& row = find_target(target);
   if (layout == "bf16") return {"bf16", true, "bf16", ""};

@@ -54,6 +54,10 @@ std::span<const TargetRow> targets();
 /// runs on.
 const TargetRow& find_target(std::string_view name);
 
+/// "ENGINE:BACKEND", with "@DEVICE" where `name` has one: how a record and a report call the target.
+/// Throws as find_target does.
+std::string full_target_name(std::string_view name);
+
 /// "vllm", "sglang", ...: each once, in the table's order.
 std::vector<std::string_view> engines();
 

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/checkpoint/scales/scale_fixtures.h"
-#include "tests/study/plants.h"
 #include "text/sha256.h"
 
 namespace {
@@ -32,9 +31,8 @@ class DecideTarget : public testing::Test {
 };
 
 TEST_F(DecideTarget, CalibratedScalesEndInADirectoryThatTheEnginesRulesProve) {
-  kv::Plant plant;
-  for (int layer = 0; layer < 6; ++layer) plant.clip_keys(layer);
-  fs::copy(plant.write(), folder_ / "model");
+  const std::string tiny = std::string(KV_SOURCE_DIR) + "/models/tiny";
+  ASSERT_EQ(run("plant clipping " + tiny + " --out model"), 0) << read("stderr");
   const std::string decide =
       "decide model --target vllm:flash_attn3@h100 --margin quick --buckets 256 --documents 30 "
       "--questions 7 "
@@ -43,7 +41,7 @@ TEST_F(DecideTarget, CalibratedScalesEndInADirectoryThatTheEnginesRulesProve) {
   const Json verdict = Json::parse(read("run/decision.json"));
   EXPECT_EQ(verdict["outcome"], "CALIBRATE_PER_TENSOR");
   EXPECT_EQ(verdict["layout"], "fp8_tensor/math=fp8") << "the numerics of the engine";
-  EXPECT_EQ(verdict["target"], "vllm:flash_attn3");
+  EXPECT_EQ(verdict["target"], "vllm:flash_attn3@h100");
   const std::string launch = verdict["launch"]["vllm"]["flags"];
   EXPECT_NE(launch.find("run/export"), std::string::npos) << launch;
   EXPECT_NE(read("stdout").find("read back by its rules: proven"), std::string::npos);
