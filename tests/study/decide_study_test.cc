@@ -81,17 +81,15 @@ std::vector<float> logits_of(const std::shared_ptr<const Model>& model) {
 }
 
 TEST(PlantedModels, PowerOfTwoPlantsLeaveTheControlBitIdentical) {
-  Plant none, clipped, dispersed;
-  clipped.clip_keys(2);
-  dispersed.disperse_heads(2, 10, 6);
-  const std::vector<float> expected = logits_of(none.load());
-  EXPECT_EQ(logits_of(clipped.load()), expected);
-  EXPECT_EQ(logits_of(dispersed.load()), expected);
+  const std::vector<float> expected = logits_of(Plant().load());
+  EXPECT_EQ(logits_of(PlantedFolder(PlantKind::kBenign).load()), expected);
+  EXPECT_EQ(logits_of(PlantedFolder(PlantKind::kClipping).load()), expected);
+  EXPECT_EQ(logits_of(PlantedFolder(PlantKind::kClipping, 'v').load()), expected);
+  EXPECT_EQ(logits_of(PlantedFolder(PlantKind::kHeadDispersion).load()), expected);
 }
 
 TEST(PlantedModels, BenignKeepsScaleOne) {
-  Plant plant;
-  Study study(plant.load());
+  Study study(PlantedFolder(PlantKind::kBenign).load());
   const Verdict verdict = study.run();
   EXPECT_EQ(name(verdict.outcome), "KEEP_SCALE_ONE") << verdict.sentence << "\n"
                                                      << trace_of(verdict);
@@ -100,9 +98,7 @@ TEST(PlantedModels, BenignKeepsScaleOne) {
 }
 
 TEST(PlantedModels, ClippingIsCalibratedPerTensor) {
-  Plant plant;
-  for (int layer = 0; layer < 6; ++layer) plant.clip_keys(layer);
-  Study study(plant.load());
+  Study study(PlantedFolder(PlantKind::kClipping).load());
   const Verdict verdict = study.run();
   EXPECT_EQ(name(verdict.outcome), "CALIBRATE_PER_TENSOR") << verdict.sentence << "\n"
                                                            << trace_of(verdict);
@@ -110,9 +106,7 @@ TEST(PlantedModels, ClippingIsCalibratedPerTensor) {
 }
 
 TEST(PlantedModels, HeadDispersionGetsAScalePerHead) {
-  Plant plant;
-  for (int layer = 0; layer < 6; ++layer) plant.disperse_heads(layer, 10, 6);
-  Study study(plant.load());
+  Study study(PlantedFolder(PlantKind::kHeadDispersion).load());
   const Verdict verdict = study.run();
   EXPECT_EQ(name(verdict.outcome), "STATIC_PER_HEAD") << verdict.sentence << "\n"
                                                       << trace_of(verdict);
@@ -132,6 +126,33 @@ TEST(PlantedModels, AnOffsetLayerIsKeptInBf16) {
   EXPECT_NE(verdict.launch.at("vllm").flags.find("--kv-cache-dtype-skip-layers 3"),
             std::string::npos)
       << verdict.launch.at("vllm").flags;
+}
+
+// What one layer in BF16 repairs is beyond repair when all layers have it.
+TEST(PlantedModels, AnOffsetInEveryLayerIsRejected) {
+  std::vector<float> offset(128);
+  for (size_t i = 0; i < offset.size(); ++i) offset[i] = (i % 2 == 0 ? 1.0f : -1.0f) * 24.0f;
+  std::shared_ptr<const Model> model = Plant().load();
+  for (int64_t layer = 0; layer < model->spec().num_layers; ++layer) {
+    model = model->with_key_offset(layer, offset);
+  }
+  Study study(model);
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "REJECT_FP8") << verdict.sentence << "\n" << trace_of(verdict);
+  EXPECT_TRUE(verdict.sub_reason.starts_with("QUALITY")) << verdict.sub_reason;
+  EXPECT_EQ(verdict.exit_code, 20);
+}
+
+TEST(PlantedModels, FortyExamplesAreTooFew) {
+  Study study(Plant().load());
+  study.options.decide.documents = 10;
+  study.options.decide.questions_per_document = 4;
+  const Verdict verdict = study.run();
+  EXPECT_EQ(name(verdict.outcome), "INCONCLUSIVE") << verdict.sentence;
+  EXPECT_EQ(verdict.sub_reason, "INSUFFICIENT_SAMPLES") << trace_of(verdict);
+  ASSERT_FALSE(verdict.next.empty());
+  EXPECT_NE(verdict.next[0].command.find("--documents"), std::string::npos)
+      << verdict.next[0].command;
 }
 
 /// Asks to stop after so many records' worth of progress calls.

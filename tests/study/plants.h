@@ -9,13 +9,32 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/plant.h"
 #include "model/model.h"
 #include "numeric/bf16.h"
+#include "tests/checkpoint/writers.h"
 
 namespace kv {
 
-/// Rewrites of the built-in model that change what FP8 can hold and nothing else: all factors are
-/// powers of two, so the control computes the same bits.
+/// The built-in model with one of the product's own plants.
+class PlantedFolder {
+ public:
+  explicit PlantedFolder(PlantKind kind, char side = 'k') {
+    write_plant({.model = std::filesystem::path(KV_SOURCE_DIR) / "models/tiny",
+                 .out = path(),
+                 .kind = kind,
+                 .layers = {},
+                 .side = side});
+  }
+
+  std::filesystem::path path() const { return folder_ / "model"; }
+  std::shared_ptr<const Model> load() const { return Model::load(Checkpoint::open(path())); }
+
+ private:
+  fixtures::ScratchFolder folder_;
+};
+
+/// The built-in model with weights that a test rewrites.
 class Plant {
  public:
   Plant()
@@ -43,23 +62,6 @@ class Plant {
     for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
       data[i] = bf16::encode(bf16::decode(data[i]) * factor);
     }
-  }
-
-  /// The plant "clipping" of evaluation 9.1: keys of one layer times 2^8, queries by its inverse.
-  void clip_keys(int layer) {
-    const std::string attention = "model.layers." + std::to_string(layer) + ".self_attn.";
-    scale_rows(attention + "k_proj.weight", 0, 128, 256, 256.0f);
-    scale_rows(attention + "q_proj.weight", 0, 256, 256, 1.0f / 256.0f);
-  }
-
-  /// "head dispersion": KV head 0 times 2^10, KV head 1 times 2^-6, the queries of each group
-  /// inversely.
-  void disperse_heads(int layer, int up, int down) {
-    const std::string attention = "model.layers." + std::to_string(layer) + ".self_attn.";
-    scale_rows(attention + "k_proj.weight", 0, 64, 256, std::ldexp(1.0f, up));
-    scale_rows(attention + "k_proj.weight", 64, 64, 256, std::ldexp(1.0f, -down));
-    scale_rows(attention + "q_proj.weight", 0, 128, 256, std::ldexp(1.0f, -up));
-    scale_rows(attention + "q_proj.weight", 128, 128, 256, std::ldexp(1.0f, down));
   }
 
   /// The directory, with what was planted so far.
