@@ -49,7 +49,8 @@ struct DecideArgs {
   std::vector<int64_t> buckets;
   std::vector<std::string> tasks;
   int64_t documents = 0, questions = 0;  // per bucket, per document; 0 = what the margin needs
-  std::string target;  // empty: nobody said which engine; its flags are vLLM's, its numerics nobody's
+  std::string
+      target;  // empty: nobody said which engine; its flags are vLLM's, its numerics nobody's
   std::vector<std::string> set;  // NAME=VALUE
   uint64_t seed = 20260;
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
@@ -65,6 +66,12 @@ struct BenchArgs {
   std::string backend;
 };
 
+struct PlantArgs {
+  std::string kind, model, out;
+  std::vector<int64_t> layers;
+  std::string side = "k";
+};
+
 /// Each returns the exit code, prints its result on standard output and all else on standard error.
 int run_plan(const PlanArgs& args);
 int run_scan(const ScanArgs& args);
@@ -72,6 +79,8 @@ int run_calibrate(const CalibrateArgs& args);
 int run_eval(const EvalArgs& args);
 int run_decide(const DecideArgs& args);
 int run_bench(const BenchArgs& args);
+int run_bench_error(const BenchArgs& args);
+int run_plant(const PlantArgs& args);
 
 /// A word as a POSIX shell reads it back.
 std::string quoted(const std::string& word);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstdio>
 
+#include "checkpoint/plant.h"
 #include "cli/args.h"
 #include "cli/parse_scales.h"
 #include "evaluate/generators.h"
@@ -140,10 +141,31 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       ->check(kPoints);
 }
 
+void add_plant(CLI::App& app, PlantArgs& args) {
+  CLI::App* c = app.add_subcommand(
+      "plant", "rewrite a model so that the right verdict is known beforehand, to try kvscale on");
+  c->add_option("kind", args.kind,
+                "benign (scale 1.0 stays right), clipping (needs a scale per tensor) or "
+                "head-dispersion (needs one per KV head)")
+      ->required()
+      ->check(CLI::IsMember(plant_kinds()));
+  c->add_option("model", args.model, "a Hugging Face directory, or tiny (built in)")->required();
+  c->add_option("--out", args.out, "the directory to make")->required();
+  c->add_option("--layers", args.layers, "that are rewritten (default: all)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_from(0));
+  c->add_option("--side", args.side, "of clipping: k or v")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"k", "v"}));
+}
+
 void add_bench(CLI::App& app, BenchArgs& args) {
   CLI::App* c = app.add_subcommand(
       "bench", "whole-model speed beside the machine's limits measured in the same run");
-  c->add_option("model", args.model, "a .gguf file, a Hugging Face directory, or tiny (built in)")
+  c->add_option("model", args.model,
+                "a .gguf file, a Hugging Face directory, or tiny (built in); fp8-error: what FP8 "
+                "does to attention on random numbers, without a model")
       ->required();
   c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")
       ->delimiter(',')
@@ -188,12 +210,14 @@ int dispatch(int argc, const char* const* argv) {
   EvalArgs eval;
   DecideArgs decide;
   BenchArgs bench;
+  PlantArgs plant;
   add_plan(app, plan);
   add_scan(app, scan);
   add_calibrate(app, calibrate);
   add_eval(app, eval);
   add_decide(app, decide);
   add_bench(app, bench);
+  add_plant(app, plant);
   const ScaleCommands scale_commands(app);
   std::string command = "kvscale";
   for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
@@ -209,7 +233,10 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("calibrate")) return run_calibrate(calibrate);
   if (app.got_subcommand("eval")) return run_eval(eval);
   if (app.got_subcommand("decide")) return run_decide(decide);
-  if (app.got_subcommand("bench")) return run_bench(bench);
+  if (app.got_subcommand("plant")) return run_plant(plant);
+  if (app.got_subcommand("bench")) {
+    return bench.model == "fp8-error" ? run_bench_error(bench) : run_bench(bench);
+  }
   if (const auto code = scale_commands.run()) return *code;
   fmt::print("{}", app.help());
   return 0;
