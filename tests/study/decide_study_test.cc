@@ -132,7 +132,8 @@ TEST(PlantedModels, AnOffsetLayerIsKeptInBf16) {
 TEST(PlantedModels, AnOffsetInEveryLayerIsRejected) {
   std::vector<float> offset(128);
   for (size_t i = 0; i < offset.size(); ++i) offset[i] = (i % 2 == 0 ? 1.0f : -1.0f) * 24.0f;
-  std::shared_ptr<const Model> model = Plant().load();
+  const Plant plant;
+  std::shared_ptr<const Model> model = plant.load();
   for (int64_t layer = 0; layer < model->spec().num_layers; ++layer) {
     model = model->with_key_offset(layer, offset);
   }
