@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Holds kvscale's reading and writing of scales against the tools and the engine themselves, on tiny models and a CPU:
-#   scripts/test-scale-peers.sh [--write-goldens] [llmcompressor|modelopt|vllm]...     (default: all three)
+#   scripts/test-scale-peers.sh [--write-goldens] [llmcompressor|modelopt|vllm|sglang]...     (default: all four)
 # llmcompressor and modelopt calibrate a model and save it: kvscale inspect must find the numbers that their own objects
-# hold. vllm loads what kvscale export wrote, once per tensor-parallel rank: it must hold what inspect --for vllm says.
+# hold. vllm loads what kvscale export wrote, once per tensor-parallel rank: it must hold what inspect --for vllm says; sglang
+# likewise, on one rank.
 # --write-goldens also records what they said into tests/golden/, where the test suite replays it. Each tool has a virtual
 # environment of its own in ${XDG_CACHE_HOME:-~/.cache}/kvscale, for they pin different versions of transformers: 3 to 6 GB and
 # some minutes each, once. KVSCALE names a kvscale that is built already. Ends with 1 when a peer disagrees.
@@ -14,7 +15,7 @@ if [[ ${1:-} == --write-goldens ]]; then
   shift
 fi
 tools=("$@")
-(($# > 0)) || tools=(llmcompressor modelopt vllm)
+(($# > 0)) || tools=(llmcompressor modelopt vllm sglang)
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvscale
 peers=$KV_ROOT/tests/peers
@@ -42,17 +43,30 @@ PYTHON
   pip_of "$venv" install --requirement "$scratch/requirements.txt"
 }
 
-venv_of() { printf '%s/%s' "$cache" "${1/llmcompressor/llmc}"; }
+# sglang's loader runs on what vllm has and a few modules more; of its kernels, which want a GPU, it needs none.
+install_sglang() {
+  fill_environment vllm
+  pip_of "$1" install --no-deps --requirement "$2"
+}
+
+venv_of() {
+  case $1 in
+    llmcompressor) printf '%s/llmc' "$cache" ;;
+    sglang) printf '%s/vllm' "$cache" ;;
+    *) printf '%s/%s' "$cache" "$1" ;;
+  esac
+}
 
 # fill_environment TOOL: with the versions of tests/peers/requirements-TOOL.txt.
 fill_environment() {
   local venv requirements=$peers/requirements-$1.txt installed
   venv=$(venv_of "$1")
-  installed=$venv/kvscale-requirements.txt  # what the environment was filled with
+  installed=$venv/kvscale-requirements-$1.txt  # what the environment was filled with
   if cmp -s "$requirements" "$installed"; then return; fi
   step "$1: installing into $venv: $(tr '\n' ' ' <"$requirements")"
   case $1 in
     vllm) install_vllm "$venv" "$requirements" ;;
+    sglang) install_sglang "$venv" "$requirements" ;;
     *) pip_of "$venv" install --requirement "$requirements" ;;
   esac
   cp "$requirements" "$installed"
@@ -66,16 +80,17 @@ directories() {
   if [[ -n $writes_goldens ]]; then cp -r "$out"/. "$KV_ROOT/tests/golden/checkpoint/scales/"; fi
 }
 
-# loader: lets vLLM load exports.
+# loader ENGINE: lets it load exports.
 loader() {
-  nice "$(venv_of vllm)/bin/python" "$peers/vllm_loader.py" "$kvscale" "$scratch/vllm_loader.json" || return 1
-  if [[ -n $writes_goldens ]]; then install -D -m 644 "$scratch/vllm_loader.json" "$KV_ROOT/tests/golden/targets/vllm_loader.json"; fi
+  local out=$scratch/$1_loader.json
+  nice "$(venv_of "$1")/bin/python" "$peers/$1_loader.py" "$kvscale" "$out" || return 1
+  if [[ -n $writes_goldens ]]; then install -D -m 644 "$out" "$KV_ROOT/tests/golden/targets/$1_loader.json"; fi
 }
 
 for tool in "${tools[@]}"; do
   case $tool in
-    llmcompressor | modelopt | vllm) fill_environment "$tool" ;;
-    *) fail "expected llmcompressor, modelopt or vllm, found $tool" ;;
+    llmcompressor | modelopt | vllm | sglang) fill_environment "$tool" ;;
+    *) fail "expected llmcompressor, modelopt, vllm or sglang, found $tool" ;;
   esac
 done
 
@@ -90,7 +105,7 @@ for tool in "${tools[@]}"; do
   step "$tool"
   case $tool in
     llmcompressor | modelopt) directories "$tool" || disagreed+=("$tool") ;;
-    vllm) loader || disagreed+=("$tool") ;;
+    vllm | sglang) loader "$tool" || disagreed+=("$tool") ;;
   esac
 done
 

@@ -45,6 +45,51 @@ print("KVSCALE" + json.dumps({"loader": "vllm " + vllm.__version__,
                               "scales": engine.apply_model(held)[0]}))
 )py";
 
+// The whole engine wants a GPU; its model classes and its loader run without.
+constexpr const char* kSglang = R"py(
+import json, os, sys, tempfile
+os.environ.update(HF_HUB_OFFLINE="1", DO_NOT_TRACK="1")
+import sglang
+folder, out = sys.argv[1], []
+table = os.path.join(folder, "kv_cache_scales.json")
+if os.path.exists(table):
+    from sglang.srt.model_loader.weight_utils import kv_cache_scales_loader
+    with open(table) as file:
+        written = json.load(file)
+    ranks = written["kv_cache"]["scaling_factor"]
+    for layer, number in kv_cache_scales_loader(table, 0, len(ranks), len(ranks["0"]), written.get("model_type")):
+        out += [[layer, side, [number], number] for side in "kv"]
+else:
+    from sglang.srt.configs.device_config import DeviceConfig
+    from sglang.srt.configs.load_config import LoadConfig
+    from sglang.srt.configs.model_config import ModelConfig
+    from sglang.srt.distributed import init_distributed_environment, initialize_model_parallel
+    from sglang.srt.model_loader.loader import get_model_loader
+    from sglang.srt.runtime_context import get_parallel
+    from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
+    args = ServerArgs(model_path=folder, device="cpu", kv_cache_dtype="fp8_e4m3", skip_tokenizer_init=True,
+                      disable_cuda_graph=True, attention_backend="torch_native")
+    set_global_server_args_for_scheduler(args)
+    with tempfile.TemporaryDirectory() as scratch:
+        init_distributed_environment(backend="gloo", world_size=1, rank=0, local_rank=0,
+                                     distributed_init_method="file://" + scratch + "/rendezvous")
+        groups = ("tp", "pp", "attn_dp", "attn_tp", "attn_cp", "moe_ep")
+        get_parallel().override_permanently(**{g + "_size": 1 for g in groups + ("attn_dcp", "moe_dp", "moe_tp")},
+                                            **{g + "_rank": 0 for g in groups})
+        initialize_model_parallel()
+        config = ModelConfig.from_server_args(args)
+        model = get_model_loader(LoadConfig(), config).load_model(model_config=config,
+                                                                  device_config=DeviceConfig("cpu"))
+    for name, module in model.named_modules():
+        if hasattr(module, "k_scale_float"):
+            layer = int(name.split("layers.")[1].split(".")[0])
+            for side in "kv":
+                number = getattr(module, side + "_scale_float")
+                number = 1.0 if number is None else number  # its kernels take 1 then
+                out.append([layer, side, [number], number])
+print("KVSCALE" + json.dumps({"loader": "sglang " + sglang.__version__, "scales": out}))
+)py";
+
 constexpr const char* kTransformers = R"py(
 import json, sys
 import torch, transformers, compressed_tensors
@@ -121,8 +166,8 @@ EngineReading parse(const std::string& line) {
 
 EngineReading read_with_engine(const std::string& python, const std::string& engine,
                                const std::filesystem::path& folder) {
-  const Finished run =
-      run_python(python, engine == "vllm" ? kVllm : kTransformers, folder.string());
+  const char* script = engine == "vllm" ? kVllm : engine == "sglang" ? kSglang : kTransformers;
+  const Finished run = run_python(python, script, folder.string());
   const size_t at = run.text.rfind("KVSCALE{");
   if (run.code != 0 || at == std::string::npos) {
     const size_t tail = run.text.size() > 2000 ? run.text.size() - 2000 : 0;

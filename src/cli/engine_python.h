@@ -21,7 +21,7 @@ struct EngineReading {
   std::map<std::pair<int, char>, HeldScale> scales;
 };
 
-/// Lets `engine` ("vllm", or any other name for Hugging Face's loader) read the directory in a
+/// Lets `engine` ("vllm", "sglang", or any other name for Hugging Face's loader) read the directory in a
 /// Python that has it, and returns what it held after its own casts. Throws Error with the end of
 /// what it printed when it failed.
 EngineReading read_with_engine(const std::string& python, const std::string& engine,

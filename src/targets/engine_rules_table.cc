@@ -54,7 +54,7 @@ constexpr EngineRule kSglangRows[] = {
     {K::kPlain, "", "", O::kDefaults, k16BitAuto, kE4m3Flag, "scales default to 1.0", Basis::kRead},
     {K::kUndeclared, "", "", O::kIgnored, k16BitAuto, kE4m3Flag,
      "a warning that names are not found", Basis::kRead},
-    {K::kCtTensorKvOnly, kNew, "", O::kUsed, kFp8Auto, "", "", Basis::kRead},
+    {K::kCtTensorKvOnly, kNew, "", O::kUsed, kFp8Auto, "", "", Basis::kExecuted},
     {K::kCtTensorFineWeights, kNew, "", O::kUsed, kFp8Auto, "", "", Basis::kRead},
     {K::kCtTensorCoarseWeights, kNew, "", O::kUsed, kFp8Auto, "", "", Basis::kRead},
     {K::kCtOutputScale, kNew, "", O::kUsed, kFp8Auto, "", "", Basis::kRead},
@@ -66,19 +66,20 @@ constexpr EngineRule kSglangRows[] = {
      "a warning that names are not found", Basis::kRead},
     {K::kCtOutputScale, "", kNew, O::kIgnored, k16BitAuto, kE4m3Flag,
      "a warning that names are not found", Basis::kRead},
-    {K::kCtHead, "", "", O::kIgnored, k16BitAuto, kE4m3Flag, "one warning about the scheme",
-     Basis::kRead},
+    {K::kCtHead, "", "", O::kIgnored, k16BitAuto, kE4m3Flag, "a warning that names are not found",
+     Basis::kExecuted},
     {K::kCtDynamic, "", "", O::kIgnored, k16BitAuto, kE4m3Flag, "one warning about the scheme",
      Basis::kRead},
     {K::kCtUnsupported, "", "", O::kIgnored, k16BitAuto, kE4m3Flag, "one warning about the scheme",
      Basis::kRead},
     {K::kModelOpt, "", "", O::kUsed, kFp8Auto, "", "", Basis::kRead},
     {K::kModelOptCast, "", "", O::kDefaults, kFp8Auto, "", "", Basis::kRead},
-    {K::kModelOptKvOnly, "", "", O::kRefused, kFp8Auto, "", "quant_algo must be FP8", Basis::kRead},
+    {K::kModelOptKvOnly, "", "", O::kRefused, kFp8Auto, "",
+     "Cannot find 'quant_algo' in the model's quantization config", Basis::kExecuted},
     {K::kModelOptAffine, "", "", O::kUnknown, kFp8Auto, "", "", Basis::kInferred},
     {K::kModelOptFlatSide, kNew, "", O::kUsed, kFp8Auto, "", "", Basis::kRead},
     {K::kModelOptFlatSide, "", kNew, O::kRefused, kFp8Auto, "", "KeyError", Basis::kInferred},
-    {K::kModelOptProfileB, "", "", O::kUsed, kFp8Auto, "", "", Basis::kInferred},
+    {K::kModelOptProfileB, "", "", O::kUsed, kFp8Auto, "", "", Basis::kExecuted},
     {K::kFp8, "", "", O::kUsed, k16BitAuto, kE4m3Flag, "", Basis::kRead},
     {K::kQuark, "", "", O::kUsed, k16BitAuto, kE4m3Flag, "", Basis::kRead},
     {K::kMistral, "", "", O::kUnknown, k16BitAuto, "", "", Basis::kInferred},
@@ -87,7 +88,7 @@ constexpr EngineRule kSglangRows[] = {
     {K::kSglangJson, "", "", O::kUsed, k16BitAuto,
      "--kv-cache-dtype fp8_e4m3 --quantization-param-path FILE",
      "any error in the file is logged and all scales become 1.0; some backends keep 1.0 or crash",
-     Basis::kRead},
+     Basis::kExecuted},
     {K::kEdgeOnnx, "", "", O::kRefused, k16BitAuto, "", "no Hugging Face configuration",
      Basis::kInferred},
     {K::kOther, "", "", O::kUnknown, k16BitAuto, "", "", Basis::kInferred},
@@ -175,8 +176,9 @@ constexpr EngineRule kEdgeLlmRows[] = {
 
 constinit const EngineRules kVllmRules{
     "vllm", "0.32.0", "vLLM 0.32.0: its Python code read, its CPU build executed", kVllmRows};
-constinit const EngineRules kSglangRules{"sglang", "0.5.23",
-                                         "SGLang 0.5.23, the released wheel, read", kSglangRows};
+constinit const EngineRules kSglangRules{
+    "sglang", "0.5.23", "SGLang 0.5.23, the released wheel: loader run on a CPU, kernels read",
+    kSglangRows};
 constinit const EngineRules kTensorRtLlmRules{
     "tensorrt-llm", "2026.8", "TensorRT-LLM main of 2026-08, PyTorch backend, single files read",
     kTensorRtLlmRows};

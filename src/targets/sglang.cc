@@ -24,7 +24,7 @@ constexpr std::array<TargetRow, 1> kRows = {{
      "NVIDIA Ada and later (8.9)",
      "nearest",
      "",
-     "SGLang 0.5.23, the released wheel, read",
+     "SGLang 0.5.23, the released wheel: loader run on a CPU, kernels read",
      kLayouts,
      {"NVIDIA", 89, 129},
      {},

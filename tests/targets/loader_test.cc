@@ -1,5 +1,6 @@
-// What vLLM's own loader held of kvscale's exports, on every rank of 1, 2 and 8 (recorded by
-// tests/peers/vllm_loader.py), against what the rules say: writers and rules are both replayed.
+// What the loaders of engines held of kvscale's exports (recorded by tests/peers/vllm_loader.py, on
+// every rank of 1, 2 and 8, and by tests/peers/sglang_loader.py) against what the rules say:
+// writers and rules are both replayed.
 
 #include <gtest/gtest.h>
 
@@ -14,9 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json recorded() {
+Json recorded(const std::string& engine) {
   return Json::parse(fixtures::read_file(std::filesystem::path(KV_SOURCE_DIR) /
-                                         "tests/golden/targets/vllm_loader.json"));
+                                         ("tests/golden/targets/" + engine + "_loader.json")));
 }
 
 std::string label(const Json& c) {
@@ -51,6 +52,18 @@ ScaleSet exported(const Json& c, const fixtures::ScratchFolder& folder) {
   return read_scales(request.out);
 }
 
+/// The JSON that SGLang read, as its record says it was written.
+ScaleSet json_of(const Json& c, const fixtures::ScratchFolder& folder) {
+  Json layers = Json::object();
+  for (const Json& scale : c.at("written")) layers[scale.at(0).dump()] = scale.at(2).at(0);
+  fixtures::write_file(
+      folder / "kv_cache_scales.json",
+      Json({{"model_type", "llama"},
+            {"kv_cache", {{"dtype", "float8_e4m3fn"}, {"scaling_factor", {{"0", layers}}}}}})
+          .dump());
+  return read_scales(folder / "kv_cache_scales.json");
+}
+
 const SideOutcome& outcome_of(const DryRun& run, const Json& held) {
   const LayerOutcome& layer = run.layers.at(held.at(0).get<size_t>());
   return held.at(1) == "k" ? layer.k : layer.v;
@@ -70,7 +83,7 @@ void expect_as_held(const ScaleSet& set, const Json& rank) {
 }
 
 TEST(VllmLoader, EveryRankHoldsWhatTheRulesSay) {
-  const Json record = recorded();
+  const Json record = recorded("vllm");
   size_t ranks = 0;
   for (const Json& c : record.at("cases")) {
     SCOPED_TRACE(label(c));
@@ -83,7 +96,7 @@ TEST(VllmLoader, EveryRankHoldsWhatTheRulesSay) {
 }
 
 TEST(VllmLoader, TwoHeadsOnEightRanksAreReplicated) {
-  const Json record = recorded();
+  const Json record = recorded("vllm");
   size_t ranks = 0;
   for (const Json& c : record.at("cases")) {
     if (c.at("layout") != "fp8_head" || c.at("kv_heads") != 2) continue;
@@ -95,6 +108,23 @@ TEST(VllmLoader, TwoHeadsOnEightRanksAreReplicated) {
     }
   }
   EXPECT_EQ(ranks, 8u);
+}
+
+TEST(SglangLoader, HoldsWhatTheRulesSay) {
+  const Json record = recorded("sglang");
+  size_t scales = 0;
+  for (const Json& c : record.at("cases")) {
+    SCOPED_TRACE(label(c));
+    fixtures::ScratchFolder folder;
+    const ScaleSet set = c.at("form") == "sglang-json" ? json_of(c, folder) : exported(c, folder);
+    const DryRun run = dry_run(set, {"sglang", "", 1});
+    ASSERT_EQ(c.at("held").size(), 2 * run.layers.size());
+    for (const Json& held : c.at("held")) {
+      EXPECT_EQ(outcome_of(run, held).ranks.at(0), held.at(2).get<std::vector<float>>());
+      ++scales;
+    }
+  }
+  EXPECT_EQ(scales, 5u * 2 * 2 * 2) << "5 kinds of export, 2 models, 2 layers, 2 sides";
 }
 
 }  // namespace
