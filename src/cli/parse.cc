@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/args.h"
+#include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
 #include "evaluate/generators.h"
 #include "kvscale/error.h"
@@ -134,6 +135,7 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
   c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
+  c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
       ->check(kPoints);
   c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's")
@@ -195,6 +197,7 @@ int dispatch(int argc, const char* const* argv) {
   add_decide(app, decide);
   add_bench(app, bench);
   const ScaleCommands scale_commands(app);
+  const ReanalysisCommands reanalysis_commands(app);
   std::string command = "kvscale";
   for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
   scan.run.command = eval.run.command = decide.run.command = command;
@@ -211,6 +214,7 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("decide")) return run_decide(decide);
   if (app.got_subcommand("bench")) return run_bench(bench);
   if (const auto code = scale_commands.run()) return *code;
+  if (const auto code = reanalysis_commands.run()) return *code;
   fmt::print("{}", app.help());
   return 0;
 }
