@@ -15,18 +15,18 @@
 namespace kv {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr int kSchema = 2;
 constexpr const char* kFormat = "kvscale-scales";
 
-Json values(const Calibration& c, bool scales, bool per_head) {
+OrderedJson values(const Calibration& c, bool scales, bool per_head) {
   const ScaleTable table = c.scales(per_head);
-  Json layers = Json::array();
+  OrderedJson layers = OrderedJson::array();
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-    Json sides;
+    OrderedJson sides;
     for (const Side side : kSides) {
-      Json heads = Json::array();
+      OrderedJson heads = OrderedJson::array();
       for (int64_t head = 0; head < c.num_kv_heads; ++head) {
         heads.push_back(scales ? table.heads(layer, side)[static_cast<size_t>(head)]
                                : c.at(layer, side, head));
@@ -78,8 +78,8 @@ std::optional<std::vector<int32_t>> ids_of_ranges(std::string_view text) {
   return out;
 }
 
-Json body(const Calibration& c) {
-  Json out;
+OrderedJson body(const Calibration& c) {
+  OrderedJson out;
   out["format"] = kFormat;
   out["schema"] = kSchema;
   out["model_sha256"] = c.source.model_sha256;
@@ -104,7 +104,7 @@ Json body(const Calibration& c) {
 /// Fields of the file by name, each checked.
 class Reader {
  public:
-  Reader(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
+  Reader(const OrderedJson& json, std::string file) : json_(json), file_(std::move(file)) {}
 
   template <class T>
   T get(const char* field) const {
@@ -112,18 +112,18 @@ class Reader {
   }
   template <class T>
   T dataset(const char* field) const {
-    return at<T>(get<Json>("dataset"), field, std::string("dataset.") + field);
+    return at<T>(get<OrderedJson>("dataset"), field, std::string("dataset.") + field);
   }
 
-  void expect(const char* field, const Json& expected) const {
-    const Json found = get<Json>(field);
+  void expect(const char* field, const OrderedJson& expected) const {
+    const OrderedJson found = get<OrderedJson>(field);
     if (found != expected) fail(field, expected.dump(), found.dump());
   }
 
   float amax(int64_t layer, Side side, int64_t head) const {
     const std::string field = fmt::format("amax[{}].{}[{}]", layer, name(side), head);
     if (!json_.contains("amax")) fail("amax", "a value", "none");
-    const Json& layers = json_.at("amax");
+    const OrderedJson& layers = json_.at("amax");
     const std::string key(name(side));
     if (!layers.is_array() || layer >= std::ssize(layers) || !layers[layer].is_object() ||
         !layers[layer].contains(key) || !layers[layer][key].is_array() ||
@@ -143,20 +143,20 @@ class Reader {
 
  private:
   template <class T>
-  T at(const Json& from, const char* field, const std::string& shown) const {
+  T at(const OrderedJson& from, const char* field, const std::string& shown) const {
     if (!from.is_object() || !from.contains(field)) fail(shown, "a value", "none");
     try {
       return from.at(field).get<T>();
-    } catch (const Json::exception&) {
+    } catch (const OrderedJson::exception&) {
       fail(shown, "another type", from.at(field).dump());
     }
   }
 
-  const Json& json_;
+  const OrderedJson& json_;
   std::string file_;
 };
 
-Calibration parse(const Json& json, const std::string& file) {
+Calibration parse(const OrderedJson& json, const std::string& file) {
   const Reader reader(json, file);
   reader.expect("format", kFormat);
   reader.expect("schema", kSchema);
@@ -193,7 +193,7 @@ Calibration parse(const Json& json, const std::string& file) {
 }  // namespace
 
 void write_calibration(const std::filesystem::path& path, const Calibration& calibration) {
-  Json out = body(calibration);
+  OrderedJson out = body(calibration);
   out["self_sha256"] = sha256_hex(body(calibration).dump());
   write_file_atomically(path, out.dump(1) + "\n");
 }
@@ -202,13 +202,13 @@ Calibration read_calibration(const std::filesystem::path& path) {
   const MappedFile file(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
                               file.bytes().size());
-  const Json json = Json::parse(text, nullptr, false);
+  const OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (json.is_discarded())
     throw FormatError(fmt::format("{}: expected JSON, found none", path.string()));
   const Calibration c = parse(json, path.string());
   const Reader reader(json, path.string());
   // Covers every field: a file whose scales were edited by hand is not the file that was evaluated.
-  Json without = json;
+  OrderedJson without = json;
   without.erase("self_sha256");
   const std::string expected = sha256_hex(body(c).dump());
   if (without.dump() != body(c).dump())

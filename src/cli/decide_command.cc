@@ -7,9 +7,12 @@
 #include "checkpoint/scales/scale_set.h"
 #include "cli/export_verified.h"
 #include "cli/session.h"
+#include "cli/stored_run.h"
 #include "decide/set_option.h"
 #include "decide/verdict_json.h"
 #include "kvscale/error.h"
+#include "report/decide_run.h"
+#include "report/verdict_junit.h"
 #include "report/verdict_report.h"
 #include "study/decide_study.h"
 #include "targets/targets.h"
@@ -280,16 +283,26 @@ int run_decide(const DecideArgs& args) {
   const auto model = session.model(progress);
   DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(), options,
                     folder, log, progress);
-  Verdict verdict = study.run();
+  const Verdict own = study.run();
+  Verdict verdict = own;
   progress.finish_line();
   verdict.notices.insert(verdict.notices.end(), study.notices().begin(), study.notices().end());
   export_accepted(args, folder, verdict);
 
-  const VerdictReport report{verdict, log.records(), session.model_facts(),
-                             session.prompt_facts(prompts),
-                             run_facts(log.facts(), args.run.command)};
+  const DecideRun run{verdict.options,
+                      model->geometry(),
+                      study.facts(),
+                      study.sizes(),
+                      ending_between(own, verdict),
+                      session.model_facts(),
+                      session.prompt_facts(prompts),
+                      run_facts(log.facts(), args.run.command)};
+  write_file_atomically(folder / "run.json", decide_run_json(run));
+  const VerdictReport report{verdict,     log.records(), run.model,
+                             run.prompts, run.run,       run_files(folder)};
   write_file_atomically(folder / "decision.json", verdict_json(verdict));
   write_file_atomically(folder / "report.html", verdict_page(report));
+  if (!args.junit.empty()) write_file_atomically(args.junit, verdict_junit(report));
   if (args.run.json) {
     fmt::print("{}", verdict_json(verdict));
   } else {

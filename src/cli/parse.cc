@@ -6,6 +6,7 @@
 
 #include "checkpoint/plant.h"
 #include "cli/args.h"
+#include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
 #include "evaluate/generators.h"
 #include "kvscale/error.h"
@@ -135,6 +136,7 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
   c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
+  c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
       ->check(kPoints);
   c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's")
@@ -219,6 +221,7 @@ int dispatch(int argc, const char* const* argv) {
   add_bench(app, bench);
   add_plant(app, plant);
   const ScaleCommands scale_commands(app);
+  const ReanalysisCommands reanalysis_commands(app);
   std::string command = "kvscale";
   for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
   scan.run.command = eval.run.command = decide.run.command = command;
@@ -238,6 +241,7 @@ int dispatch(int argc, const char* const* argv) {
     return bench.model == "fp8-error" ? run_bench_error(bench) : run_bench(bench);
   }
   if (const auto code = scale_commands.run()) return *code;
+  if (const auto code = reanalysis_commands.run()) return *code;
   fmt::print("{}", app.help());
   return 0;
 }

@@ -123,6 +123,25 @@ void set_option(DecideOptions& options, std::string_view assignment) {
   }
 }
 
+std::vector<std::string> option_assignments(const DecideOptions& options) {
+  DecideOptions copy = options;  // the tables' members are references into what they are given
+  std::vector<std::string> out;
+  const auto add = [&](const auto& table) {
+    for (const auto& [name, member] : table)
+      out.push_back(fmt::format("{}={}", name, member(copy)));
+  };
+  add(kReals);
+  add(kCounts);
+  add(kSwitches);
+  out.push_back(fmt::format("looks={}", fmt::join(options.looks, ",")));
+  std::vector<std::string> shares;
+  for (const auto& [bucket, share] : options.traffic) {
+    shares.push_back(fmt::format("{}:{}", bucket, share));
+  }
+  if (!shares.empty()) out.push_back(fmt::format("traffic={}", fmt::join(shares, ",")));
+  return out;
+}
+
 std::vector<std::string> option_names() {
   std::vector<std::string> out;
   const auto add = [&](const auto& table) {

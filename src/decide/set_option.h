@@ -13,6 +13,10 @@ namespace kv {
 /// what was expected and what was found. check_options() judges the value.
 void set_option(DecideOptions& options, std::string_view assignment);
 
+/// Every number of a decision as set_option() reads it back, bit for bit: what set_option() knows
+/// is in it.
+std::vector<std::string> option_assignments(const DecideOptions& options);
+
 /// The names that set_option() knows, in the order of the verdict's list.
 std::vector<std::string> option_names();
 

@@ -98,29 +98,6 @@ OrderedJson overall(const OverallRow& row) {
           {"n_required", number(row.n_required)}};
 }
 
-OrderedJson table(const ArmTable& one) {
-  OrderedJson rows = OrderedJson::array();
-  for (const BucketRow& row : one.buckets) rows.push_back(bucket(row));
-  return {{"block", one.block},
-          {"arm", one.arm},
-          {"reference", one.reference},
-          {"alpha", one.look.alpha},
-          {"look", one.look.number},
-          {"looks", one.look.of},
-          {"bound_c", one.look.bound},
-          {"is_pass", one.is_pass},
-          {"is_material", one.is_material},
-          {"shift", name(one.shift)},
-          {"overall", overall(one.overall)},
-          {"validity", overall(one.validity)},
-          {"p_sign", number(one.p_sign)},
-          {"p_sign_holm", number(one.p_sign_holm)},
-          {"p_trend", number(one.p_trend)},
-          {"p_trend_holm", number(one.p_trend_holm)},
-          {"p_heterogeneity", number(one.p_heterogeneity)},
-          {"buckets", rows}};
-}
-
 OrderedJson control(const ControlBucket& row) {
   return {
       {"record", row.id},           {"bucket", row.bucket},         {"n", row.n},
@@ -144,6 +121,29 @@ OrderedJson launch(const Verdict& verdict) {
 }
 
 }  // namespace
+
+OrderedJson table_json(const ArmTable& one) {
+  OrderedJson rows = OrderedJson::array();
+  for (const BucketRow& row : one.buckets) rows.push_back(bucket(row));
+  return {{"block", one.block},
+          {"arm", one.arm},
+          {"reference", one.reference},
+          {"alpha", one.look.alpha},
+          {"look", one.look.number},
+          {"looks", one.look.of},
+          {"bound_c", one.look.bound},
+          {"is_pass", one.is_pass},
+          {"is_material", one.is_material},
+          {"shift", name(one.shift)},
+          {"overall", overall(one.overall)},
+          {"validity", overall(one.validity)},
+          {"p_sign", number(one.p_sign)},
+          {"p_sign_holm", number(one.p_sign_holm)},
+          {"p_trend", number(one.p_trend)},
+          {"p_trend_holm", number(one.p_trend_holm)},
+          {"p_heterogeneity", number(one.p_heterogeneity)},
+          {"buckets", rows}};
+}
 
 std::string verdict_json(const Verdict& verdict) {
   OrderedJson out;
@@ -175,7 +175,7 @@ std::string verdict_json(const Verdict& verdict) {
                {"p_two_sided", number(verdict.aa_p)},
                {"kld", number(verdict.aa_kld.value_or(NAN))},
                {"buckets", list(verdict.control, control)}};
-  out["tables"] = list(verdict.tables, table);
+  out["tables"] = list(verdict.tables, table_json);
   out["ablation"] = list(verdict.ablation, [](const AblationPoint& one) -> OrderedJson {
     return {{"arm", one.arm},
             {"record", one.record},

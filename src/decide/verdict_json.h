@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "decide/verdict.h"
@@ -12,5 +13,8 @@ namespace kv {
 /// (command, text), state_trace[], tables[], ablation[], dropped_buckets, notices, thresholds,
 /// exit_code and more. Numbers that are not finite are written as null.
 std::string verdict_json(const Verdict& verdict);
+
+/// One of its tables.
+nlohmann::ordered_json table_json(const ArmTable& table);
 
 }  // namespace kv

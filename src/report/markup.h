@@ -33,6 +33,13 @@ class Markup {
   /// A style sheet of the program's own, which must not contain '<' or '&'.
   Markup& style_sheet(std::string_view css);
 
+  /// Remembers a section for a list of contents.
+  void note_section(const std::string& id, const std::string& heading) {
+    sections_.emplace_back(id, heading);
+  }
+  /// Ids and headings, in order.
+  const std::vector<std::pair<std::string, std::string>>& sections() const { return sections_; }
+
   /// The document. Throws ValueError naming the innermost element that is still open.
   std::string take();
 
@@ -41,6 +48,7 @@ class Markup {
 
   std::string out_;
   std::vector<std::string> open_;
+  std::vector<std::pair<std::string, std::string>> sections_;
 };
 
 }  // namespace kv

@@ -52,7 +52,18 @@ void add_facts(Markup& html, const FactList& facts) {
 }
 
 void open_section(Markup& html, const std::string& id, const std::string& heading) {
-  html.open("section", {{"id", id}}).leaf("h2", heading);
+  html.open("section", {{"id", id}, {"aria-labelledby", id + "-h"}});
+  html.leaf("h2", heading, {{"id", id + "-h"}});
+  html.note_section(id, heading);
+}
+
+void add_contents(Markup& html, const std::vector<std::pair<std::string, std::string>>& sections) {
+  if (sections.empty()) return;
+  html.open("nav", {{"aria-label", "Contents"}}).open("ul");
+  for (const auto& [id, heading] : sections) {
+    html.open("li").leaf("a", heading, {{"href", "#" + id}}).close();
+  }
+  html.close().close();
 }
 
 void open_details(Markup& html, const std::string& summary) {

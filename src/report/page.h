@@ -33,6 +33,9 @@ void add_facts(Markup& html, const FactList& facts);
 /// Opens a section with its heading; the caller closes it.
 void open_section(Markup& html, const std::string& id, const std::string& heading);
 
+/// Links to sections, as a landmark.
+void add_contents(Markup& html, const std::vector<std::pair<std::string, std::string>>& sections);
+
 /// Opens a folded part with its summary; the caller closes it.
 void open_details(Markup& html, const std::string& summary);
 

@@ -37,6 +37,12 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; ma
   font-size: .9rem; }
 dt { color: var(--dim); } dd { margin: 0; }
 @media (max-width: 30rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .4rem; } }
+nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; padding: 0; }
+.button { display: inline-block; padding: .4rem .9rem; border: 1px solid var(--link);
+  border-radius: .3rem; text-decoration: none; }
+a:focus-visible, summary:focus-visible, .scroll:focus-visible { outline: 2px solid var(--mark);
+  outline-offset: 2px; }
+h4 { font-size: .9rem; margin: 1rem 0 .25rem; }
 figure { margin: 1rem 0; }
 .chart { display: block; width: 100%; max-width: 32rem; height: auto; overflow: visible;
   font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
@@ -80,7 +86,7 @@ pre { background: var(--panel); padding: .6rem .8rem; overflow-x: auto; font-siz
   white-space: pre-wrap; overflow-wrap: anywhere; }
 code { font-size: .92em; overflow-wrap: anywhere; }
 .rule { font-weight: 600; }
-@media print { body { font-size: 11px; } .scroll { overflow: visible; }
+@media print { body { font-size: 11px; } .scroll { overflow: visible; } nav, .button { display: none; }
   th, td { white-space: normal; padding: .15rem .35rem; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   figure, tr { break-inside: avoid; } }

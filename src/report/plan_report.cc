@@ -13,6 +13,8 @@
 namespace kv {
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr std::array<ArmLayout, 4> kFp8Layouts = {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor,
                                                   ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
 
@@ -68,7 +70,6 @@ std::vector<PlanRow> plan_rows(const PlanInput& input) {
 }
 
 std::string plan_json(const PlanInput& input) {
-  using OrderedJson = nlohmann::ordered_json;
   OrderedJson layouts = OrderedJson::array();
   const std::vector<PlanRow> rows = plan_rows(input);
   for (const PlanRow& row : rows) {

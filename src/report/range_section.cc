@@ -241,6 +241,7 @@ void add_range_section(Markup& html, const RangeGrid& grid) {
   for (size_t layout = 0; layout < grid.layouts.size(); ++layout) add_head_map(html, grid, layout);
   html.close();
   add_damage_table(html, grid);
+  add_head_health(html, grid);
   open_details(html, "Every range record");
   add_record_table(html, grid);
   html.close().close();

@@ -8,6 +8,7 @@
 #include "report/arm_table.h"
 #include "report/numbers.h"
 #include "report/page.h"
+#include "report/record_section.h"
 #include "report/scan_section.h"
 #include "report/verdict_report.h"
 #include "report/verdict_section.h"
@@ -132,33 +133,42 @@ std::set<std::string> shown_records(const VerdictReport& report) {
   return shown;
 }
 
+void add_sections(Markup& html, const VerdictReport& report) {
+  const Verdict& verdict = report.verdict;
+  const Records& records = report.records;
+  add_launch(html, verdict);
+  add_next(html, verdict);
+  add_reasons(html, verdict);
+  add_list(html, "notices", "Notices", verdict.notices);
+  add_comparison_section(html, verdict);
+  add_control_section(html, verdict);
+  add_ablation_section(html, verdict, !has_control(records.arms));
+  add_position_section(html, report);
+  if (!records.ranges.empty()) add_range_section(html, make_range_grid(records.ranges));
+  if (has_control(records.arms)) {
+    add_arm_section(html, make_arm_rows(records.arms, records.capacities));
+  }
+  add_system_sections(html, records);
+  add_method_section(html, verdict);
+  add_other_records(html, verdict, shown_records(report));
+  open_section(html, "run", "What ran");
+  add_facts(html, run_list(report.run));
+  html.close();
+  add_provenance_section(html, report);
+}
+
 }  // namespace
 
 std::string verdict_page(const VerdictReport& report) {
-  const Verdict& verdict = report.verdict;
-  const Records& records = report.records;
   const std::string title = "kvscale decide: " + report.model.name;
   return make_page(title, [&](Markup& html) {
     html.leaf("h1", title);
-    add_outcome(html, verdict);
+    add_outcome(html, report.verdict);
     add_facts(html, model_list(report.model, report.prompts));
-    add_launch(html, verdict);
-    add_next(html, verdict);
-    add_reasons(html, verdict);
-    add_list(html, "notices", "Notices", verdict.notices);
-    add_comparison_section(html, verdict);
-    add_control_section(html, verdict);
-    add_ablation_section(html, verdict, !has_control(records.arms));
-    if (!records.ranges.empty()) add_range_section(html, make_range_grid(records.ranges));
-    if (has_control(records.arms)) {
-      add_arm_section(html, make_arm_rows(records.arms, records.capacities));
-    }
-    add_system_sections(html, records);
-    add_method_section(html, verdict);
-    add_other_records(html, verdict, shown_records(report));
-    open_section(html, "run", "What ran");
-    add_facts(html, run_list(report.run));
-    html.close();
+    Markup draft;  // which sections there are is known when they are written
+    add_sections(draft, report);
+    add_contents(html, draft.sections());
+    add_sections(html, report);
   });
 }
 

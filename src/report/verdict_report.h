@@ -9,6 +9,12 @@
 
 namespace kv {
 
+/// Files of a run that its page holds, so that the page alone tells how it came to be.
+struct RunFiles {
+  std::string records;        // records.jsonl, to be saved from the page
+  std::string configuration;  // configuration.txt, shown
+};
+
 /// A verdict and what it rests on. Verdict and records must outlive the report.
 struct VerdictReport {
   const Verdict& verdict;
@@ -16,6 +22,7 @@ struct VerdictReport {
   ModelFacts model;
   PromptFacts prompts;
   RunFacts run;
+  RunFiles files = {};
 };
 
 /// What a comparison shows, never "no significant difference": "not worse than BF16 by more than 2

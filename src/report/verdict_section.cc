@@ -87,6 +87,13 @@ void add_comparison_table(Markup& html, const ArmTable& table, const DecideOptio
                         significant(table.p_sign_holm, 2), significant(table.p_trend_holm, 2),
                         significant(table.p_heterogeneity, 2), name(table.shift)),
             {{"class", "small"}});
+  html.leaf("p",
+            fmt::format("Look {} of {}: intervals reach {} standard errors, so that all looks "
+                        "together keep the one-sided level {}; a shift is called at adjusted p up "
+                        "to {}.",
+                        table.look.number, table.look.of, significant(table.look.bound, 4),
+                        significant(table.look.alpha, 3), significant(table.look.shift_level, 3)),
+            {{"class", "small"}});
 }
 
 void add_capacities(Markup& html, const Records& records) {
@@ -105,6 +112,12 @@ void add_capacities(Markup& html, const Records& records) {
   if (rows.empty()) return;
   add_table(html, "Capacity: bytes of the cache for one sequence",
             {"arm", "tokens", "BF16", "arm", "allocated", "planned", "gain", "record"}, rows);
+  html.leaf(
+      "p",
+      "Capacity is bytes and needs no engine. From which length on decoding with this cache is "
+      "also faster (the break-even) was not measured: times of this machine say nothing of the "
+      "engine that will serve.",
+      {{"class", "small"}});
 }
 
 void add_supports(Markup& html, const Records& records) {

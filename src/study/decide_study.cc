@@ -65,10 +65,10 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
 DecideStudy::~DecideStudy() = default;
 
 Verdict DecideStudy::run() {
-  const std::vector<PreflightFact> facts = {control_fact()};
-  if (facts.front().holds) choose_tasks();
+  facts_ = {control_fact()};
+  if (facts_.front().holds) choose_tasks();
   while (true) {
-    const Evidence evidence{log_.records(), model_->geometry(), facts, blocks_.sizes()};
+    const Evidence evidence{log_.records(), model_->geometry(), facts_, blocks_.sizes()};
     Step step = next_step(options_.decide, evidence);
     if (Verdict* verdict = std::get_if<Verdict>(&step)) return std::move(*verdict);
     const Ask& ask = std::get<Ask>(step);

@@ -33,6 +33,10 @@ class DecideStudy {
   /// What the reader of the verdict should know of how it was run: tasks that the pilot left out.
   const std::vector<std::string>& notices() const { return notices_; }
 
+  /// What the verdict rested on beside the records: see Evidence. After run().
+  const std::vector<PreflightFact>& facts() const { return facts_; }
+  std::vector<BlockSize> sizes() { return blocks_.sizes(); }
+
  private:
   void answer_ask(const Ask& ask);
   void record_support(const Ask& ask);
@@ -67,6 +71,7 @@ class DecideStudy {
   StudyBlocks blocks_;
   std::optional<Calibration> calibration_;
   std::vector<std::string> notices_;
+  std::vector<PreflightFact> facts_;
 };
 
 }  // namespace kv

@@ -47,6 +47,34 @@ class Cli : public testing::Test {
     std::ofstream(folder_ / name) << text;
   }
 
+  /// The run's files come again from its records; a changed one is told.
+  void expect_recomputed(const std::string& run_folder, int exit_code) const {
+    const Result again = run("recompute " + run_folder + " --report --junit j.xml --json");
+    EXPECT_EQ(again.code, exit_code) << again.err;
+    EXPECT_EQ(again.out, read(run_folder + "/decision.json"));
+    EXPECT_NE(again.err.find("decision.json: identical"), std::string::npos) << again.err;
+    EXPECT_NE(again.err.find("report.html: identical"), std::string::npos) << again.err;
+    EXPECT_NE(read("j.xml").find("<testcase classname=\"kvscale.gates\" name=\"verdict\""),
+              std::string::npos);
+    const Result page = run("report " + run_folder + " --out page.html");
+    EXPECT_EQ(page.code, 0) << page.err;
+    EXPECT_EQ(read("page.html"), read(run_folder + "/report.html"));
+    EXPECT_EQ(run("report " + run_folder + " " + run_folder + " --out runs.html").code, 0);
+    EXPECT_NE(read("runs.html").find("href=\"" + run_folder + "/report.html\""), std::string::npos);
+
+    Json changed = Json::parse(read(run_folder + "/decision.json"));
+    changed["outcome"] = "KEEP_IT";
+    write(run_folder + "/decision.json", changed.dump());
+    const Result differs = run("recompute " + run_folder + " --out again");
+    EXPECT_EQ(differs.code, 1);
+    EXPECT_NE(differs.err.find("found \"KEEP_IT\""), std::string::npos) << differs.err;
+    EXPECT_EQ(read(run_folder + "/decision.json"), changed.dump()) << "left as it was found";
+    EXPECT_EQ(read("again/decision.json"), again.out);
+    fs::remove(folder_ / run_folder / "decision.json");
+    EXPECT_EQ(run("recompute " + run_folder).code, exit_code);
+    EXPECT_EQ(read(run_folder + "/decision.json"), again.out);
+  }
+
   fs::path folder_;
 };
 
@@ -64,12 +92,14 @@ std::string ids(int n, int step = 7919) {
 TEST_F(Cli, BareNameListsTheCommands) {
   const Result r = run("");
   EXPECT_EQ(r.code, 0);
-  for (const char* command : {"plan", "scan", "calibrate", "eval", "decide", "bench"})
+  for (const char* command :
+       {"plan", "scan", "calibrate", "eval", "decide", "bench", "compare", "recompute", "report"})
     EXPECT_TRUE(has(r.out, command));
 }
 
 TEST_F(Cli, HelpOfEveryCommandAnswers) {
-  for (const std::string command : {"plan", "scan", "calibrate", "eval", "decide", "bench"}) {
+  for (const std::string command :
+       {"plan", "scan", "calibrate", "eval", "decide", "bench", "compare", "recompute", "report"}) {
     EXPECT_EQ(run(command + " --help").code, 0) << command;
   }
 }
@@ -189,6 +219,7 @@ TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
   EXPECT_FALSE(has(r.out, "near-duplicates"));
   EXPECT_EQ(run(command + " --json").out, r.out);
   EXPECT_EQ(read("d/records.jsonl"), records);
+  expect_recomputed("d", 10);
   write("p.jsonl", prompts("dafo"));
   const Result edited = run(command);
   EXPECT_EQ(edited.code, 1);
@@ -269,6 +300,101 @@ TEST_F(Cli, ArmsAreGivenOneByOneOrWithCommas) {
       run("eval --arms fp8_scale1,fp8_token_head/bf16=0,3k tiny --prompts p.jsonl --json");
   ASSERT_EQ(r.code, 0) << r.err;
   EXPECT_EQ(Json::parse(r.out).at("arms").at(2).at("arm"), "fp8_token_head/bf16=0,3k");
+}
+
+TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
+  write("t.csv",
+        "bucket,control,candidate\n8k,95.4,95.0\n16k,77.8,74.8\n32k,69.2,67.2\n64k,57.1,55.5\n"
+        "128k,59.5,58.2\n256k,46.0,42.7\n");
+  const Result text = run("compare --table t.csv");
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char* part : {"bucket-level only, low power", "Shift: UNIFORM", "140 of 720",
+                           "57.95 and 55.95", "Nothing is accepted"}) {
+    EXPECT_TRUE(has(text.out, part)) << part << "\n" << text.out;
+  }
+  const Json table = Json::parse(run("compare --table t.csv --json").out);
+  EXPECT_EQ(table.at("shift"), "UNIFORM");
+  EXPECT_EQ(table.at("accepts"), false);
+
+  std::string control, candidate;
+  for (int i = 0; i < 60; ++i) {
+    const std::string line = "{\"doc_id\": " + std::to_string(i) + ", \"exact_match\": ";
+    control += line + "1.0}\n";
+    candidate += line + (i < 9 ? "0.0}\n" : "1.0}\n");
+  }
+  write("samples_a.jsonl", control);
+  write("samples_b.jsonl", candidate);
+  const Result scores = run("compare samples_a.jsonl samples_b.jsonl --margin quick");
+  EXPECT_EQ(scores.code, 0) << scores.err;
+  EXPECT_TRUE(has(scores.out, "9/0")) << scores.out;
+  EXPECT_TRUE(has(scores.out, "Nothing is accepted here")) << scores.out;
+  const Json json = Json::parse(run("compare samples_a.jsonl samples_b.jsonl --json").out);
+  EXPECT_EQ(json.at("table").at("overall").at("b"), 9);
+  EXPECT_EQ(json.at("means").at(0).at("control").at("method"), "wilson");
+
+  write("samples_b.jsonl", candidate.substr(0, candidate.rfind("{")));
+  const Result unpaired = run("compare samples_a.jsonl samples_b.jsonl");
+  EXPECT_EQ(unpaired.code, 1);
+  EXPECT_TRUE(has(unpaired.err, "1 of them missing: 59")) << unpaired.err;
+  for (const char* wrong : {"compare", "compare samples_a.jsonl", "compare a b --table t.csv",
+                            "compare --unit percent", "compare nowhere samples_a.jsonl"}) {
+    EXPECT_EQ(run(wrong).code, 1) << wrong;
+  }
+  fs::create_directories(folder_ / "empty");
+  EXPECT_TRUE(has(run("report empty").err, "expected a decide run")) << run("report empty").err;
+  EXPECT_TRUE(has(run("recompute empty").err, "run.json")) << run("recompute empty").err;
+}
+
+/// An example record as a run writes it.
+std::string example_line(const std::string& arm, int id, double score) {
+  const std::string example = "q" + std::to_string(id);
+  return Json({{"kind", "example"},
+               {"schema", 3},
+               {"record_id", "E1/" + arm + "/" + example},
+               {"block", "E1"},
+               {"arm", arm},
+               {"example_id", example},
+               {"document", "d" + std::to_string(id / 2)},
+               {"task", "t"},
+               {"bucket", "512"},
+               {"look", 1},
+               {"half", 1 + id / 2 % 2},
+               {"prompt_tokens", 500},
+               {"score", score},
+               {"chance", 0.0},
+               {"finite", true},
+               {"valid", true},
+               {"answer_logprob", -0.1},
+               {"kernel", "k"}})
+             .dump() +
+         "\n";
+}
+
+TEST_F(Cli, CompareRefusesRunsOfOtherQuestions) {
+  std::string control, candidate;
+  for (int i = 0; i < 40; ++i) {
+    control += example_line("bf16", i, 1);
+    candidate += example_line("fp8_tensor", i, i == 0 ? 0 : 1);
+  }
+  for (const char* name : {"a", "b"}) fs::create_directories(folder_ / name);
+  write("a/records.jsonl", control);
+  write("b/records.jsonl", candidate);
+  const std::string configuration = "kvscale 1\ncommand decide\nmodel m\nprompts p\nbackend x\n";
+  write("a/configuration.txt", configuration + "margin 1\nseed 1\n");
+  write("b/configuration.txt", configuration + "margin 2\nseed 1\n");
+  const Result same = run("compare a b --json");
+  EXPECT_EQ(same.code, 0) << same.err;
+  const Json json = Json::parse(same.out);
+  EXPECT_EQ(json.at("candidate").at("arm"), "fp8_tensor");
+  EXPECT_EQ(json.at("table").at("buckets").at(0).at("b"), 1);
+  EXPECT_EQ(json.at("table").at("buckets").at(0).at("documents"), 20);
+  EXPECT_TRUE(has(run("compare a b").out, "validity")) << run("compare a b").out;
+  write("b/configuration.txt", configuration + "margin 2\nseed 2\n");
+  const Result other = run("compare a b");
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(has(other.err, "expected runs of the same questions")) << other.err;
+  write("s.jsonl", "{\"doc_id\": 0, \"acc\": 1}\n");
+  EXPECT_TRUE(has(run("compare a s.jsonl").err, "two files of one kind"));
 }
 
 TEST_F(Cli, CalibrateThenEvalWithTheFile) {

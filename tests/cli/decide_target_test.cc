@@ -49,6 +49,9 @@ TEST_F(DecideTarget, CalibratedScalesEndInADirectoryThatTheEnginesRulesProve) {
   // The directory stands on its own, with the scales of the run.
   EXPECT_EQ(run("verify run/export --for vllm"), 0) << read("stdout");
   EXPECT_EQ(run("inspect run/export --for vllm --json"), 0) << read("stdout");
+  // The verdict with its directory comes again from the run's records.
+  EXPECT_EQ(run("recompute run --report --junit run/junit.xml"), 0) << read("stderr");
+  EXPECT_NE(read("run/junit.xml").find("errors=\"0\""), std::string::npos);
   const Json record = Json::parse(read("run/export/kvscale_export.json"));
   EXPECT_EQ(record["scales"].size(), 12u);
   EXPECT_EQ(record["scale_sha256"], kv::sha256_hex(read("run/scales.json")));

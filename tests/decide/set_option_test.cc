@@ -65,5 +65,26 @@ TEST(SetOption, WhatIsNotUnderstoodIsNamed) {
   EXPECT_NE(message("looks=0.5,,1").find("looks"), std::string::npos);
 }
 
+TEST(SetOption, WhatIsWrittenIsReadBackBitForBit) {
+  DecideOptions options = DecideOptions::quick();
+  options.alpha_accept = 0.1 + 0.2 - 0.27;  // has no short spelling
+  options.margin.overall = 1.0 / 3;
+  options.looks = {1.0 / 7, 0.5, 1};
+  options.traffic = {{"512", 0.7}, {"over 2048", 2.0 / 3}};
+  options.strict = true;
+  options.documents = 123;
+  DecideOptions back;
+  for (const std::string& one : option_assignments(options)) set_option(back, one);
+  EXPECT_EQ(option_assignments(back), option_assignments(options));
+  EXPECT_EQ(back.alpha_accept, options.alpha_accept);
+  EXPECT_EQ(back.margin.overall, options.margin.overall);
+  EXPECT_EQ(back.looks, options.looks);
+  EXPECT_EQ(back.traffic, options.traffic);
+  EXPECT_TRUE(back.strict);
+  EXPECT_EQ(back.documents, 123);
+  // A name without a value among the assignments would be lost on the way.
+  EXPECT_EQ(option_assignments(options).size(), option_names().size());
+}
+
 }  // namespace
 }  // namespace kv

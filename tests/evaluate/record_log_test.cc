@@ -340,5 +340,30 @@ TEST_F(RecordLogTest, FilesThatCannotBeOpenedAreIoErrors) {
   EXPECT_THROW(read_records(folder_), IoError);
 }
 
+/// docs/formats/run-folder.md is the files' documentation: no field without a word on it.
+template <class Record>
+void expect_documented(const std::string& page) {
+  Record record;
+  EXPECT_NE(page.find("`" + std::string(kind_of(record)) + "`"), std::string::npos);
+  visit_fields(record, [&](const char* name, const auto&) {
+    EXPECT_NE(page.find("`" + std::string(name) + "`"), std::string::npos)
+        << kind_of(record) << ": " << name;
+  });
+}
+
+TEST(Docs, NameEveryFieldOfEveryRecord) {
+  std::ifstream file(std::string(KV_SOURCE_DIR) + "/docs/formats/run-folder.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(page.find("`schema` (`" + std::to_string(kRecordSchema) + "`"), std::string::npos);
+  expect_documented<ExampleRecord>(page);
+  expect_documented<LogitRecord>(page);
+  expect_documented<RangeRecord>(page);
+  expect_documented<ArmRecord>(page);
+  expect_documented<CalibrationRecord>(page);
+  expect_documented<CapacityRecord>(page);
+  expect_documented<SupportRecord>(page);
+  expect_documented<FactsRecord>(page);
+}
+
 }  // namespace
 }  // namespace kv
