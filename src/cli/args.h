@@ -35,6 +35,8 @@ struct ScanArgs {
 
 struct CalibrateArgs {
   RunArgs run;
+  std::string estimator = "amax";
+  int64_t warmup = 0;  // only so many requests; 0 = all
 };
 
 struct EvalArgs {
@@ -49,9 +51,11 @@ struct DecideArgs {
   std::vector<int64_t> buckets;
   std::vector<std::string> tasks;
   int64_t documents = 0, questions = 0;  // per bucket, per document; 0 = what the margin needs
-  std::string target;  // empty: nobody said which engine; its flags are vLLM's, its numerics nobody's
+  std::string
+      target;  // empty: nobody said which engine; its flags are vLLM's, its numerics nobody's
   std::vector<std::string> set;  // NAME=VALUE
   uint64_t seed = 20260;
+  std::string estimator = "amax";
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 
