@@ -37,4 +37,15 @@ void AmaxObserver::on_attention(const AttentionTap& tap) {
   }
 }
 
+std::vector<float> AmaxObserver::amax() const {
+  std::vector<float> out;
+  for (const Head& head : heads_) out.push_back(head.amax);
+  return out;
+}
+
+void AmaxObserver::reset() {
+  std::ranges::fill(heads_, Head());
+  std::ranges::fill(tokens_, 0);
+}
+
 }  // namespace kv

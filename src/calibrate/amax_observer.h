@@ -32,6 +32,12 @@ class AmaxObserver : public AttentionObserver {
   /// Tokens seen by a layer.
   int64_t tokens(int64_t layer) const { return tokens_[static_cast<size_t>(layer)]; }
 
+  /// amax of all, [layer][side][head].
+  std::vector<float> amax() const;
+
+  /// Forgets what was seen: the next example begins.
+  void reset();
+
  private:
   size_t index(int64_t layer, Side side, int64_t head) const {
     return static_cast<size_t>((layer * 2 + static_cast<int64_t>(side)) * num_kv_heads_ + head);

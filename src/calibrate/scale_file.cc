@@ -1,12 +1,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "calibrate/calibration.h"
+#include "calibrate/id_ranges.h"
 #include "kvscale/error.h"
 #include "tensor/atomic_file.h"
 #include "tensor/mapped_file.h"
@@ -17,87 +16,96 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kSchema = 2;
+constexpr int kSchema = 3;
 constexpr const char* kFormat = "kvscale-scales";
 
-OrderedJson values(const Calibration& c, bool scales, bool per_head) {
-  const ScaleTable table = c.scales(per_head);
+/// {"k": one, "v": other} of every layer.
+template <class Value>
+OrderedJson layer_sides(int64_t num_layers, Value value) {
   OrderedJson layers = OrderedJson::array();
-  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
     OrderedJson sides;
-    for (const Side side : kSides) {
-      OrderedJson heads = OrderedJson::array();
-      for (int64_t head = 0; head < c.num_kv_heads; ++head) {
-        heads.push_back(scales ? table.heads(layer, side)[static_cast<size_t>(head)]
-                               : c.at(layer, side, head));
-      }
-      sides[std::string(name(side))] = std::move(heads);
-    }
+    for (const Side side : kSides) sides[std::string(name(side))] = value(layer, side);
     layers.push_back(std::move(sides));
   }
   return layers;
 }
 
-/// "3,7-9": ascending ids, runs by their ends.
-std::string ranges_text(const std::vector<int32_t>& ids) {
-  std::string out;
-  for (size_t i = 0; i < ids.size();) {
-    size_t last = i;
-    while (last + 1 < ids.size() && ids[last + 1] == ids[last] + 1) ++last;
-    out += fmt::format("{}{}", out.empty() ? "" : ",", ids[i]);
-    if (last > i) out += fmt::format("-{}", ids[last]);
-    i = last + 1;
-  }
-  return out;
+/// [layer][side][head] of a list.
+OrderedJson head_lists(const Calibration& c, const std::vector<float>& list) {
+  return layer_sides(c.num_layers, [&](int64_t layer, Side side) {
+    const auto first = list.begin() + static_cast<std::ptrdiff_t>(c.index(layer, side, 0));
+    return OrderedJson(std::vector<float>(first, first + c.num_kv_heads));
+  });
 }
 
-/// Reads ranges_text(); nothing when the text is not exactly what that writes.
-std::optional<std::vector<int32_t>> ids_of_ranges(std::string_view text) {
-  constexpr int32_t kMostIds = 1 << 24;
-  std::vector<int32_t> out;
-  const std::string_view whole = text;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view part = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    const size_t dash = part.find('-');
-    int32_t first = -1, last = -1;
-    const std::string_view left = part.substr(0, dash);
-    std::from_chars(left.data(), left.data() + left.size(), first);
-    last = first;
-    if (dash != std::string_view::npos) {
-      const std::string_view right = part.substr(dash + 1);
-      last = -1;
-      std::from_chars(right.data(), right.data() + right.size(), last);
-    }
-    if (first < 0 || last < first || last >= kMostIds) return std::nullopt;
-    for (int32_t id = first; id <= last; ++id) out.push_back(id);
-    if (std::ssize(out) > kMostIds) return std::nullopt;
+/// [layer][side] of a list.
+OrderedJson side_numbers(const Calibration& c, const std::vector<float>& list) {
+  return layer_sides(c.num_layers, [&](int64_t layer, Side side) {
+    return OrderedJson(list.at(static_cast<size_t>(2 * layer + static_cast<int64_t>(side))));
+  });
+}
+
+OrderedJson scale_lists(const Calibration& c, bool per_head) {
+  const ScaleTable table = c.scales(per_head);
+  return layer_sides(c.num_layers, [&](int64_t layer, Side side) {
+    const auto heads = table.heads(layer, side);
+    return OrderedJson(std::vector<float>(heads.begin(), heads.end()));
+  });
+}
+
+OrderedJson estimator_json(const Estimator& estimator) {
+  OrderedJson params = OrderedJson::object();
+  if (estimator.kind == Estimator::Kind::kPercentile) params["percent"] = estimator.percent;
+  return {{"name", estimator.name()}, {"params", std::move(params)}};
+}
+
+OrderedJson dataset_json(const CalibrationSource& source) {
+  OrderedJson lengths = OrderedJson::array();
+  for (const auto& [most, n] : source.length_histogram) {
+    lengths.push_back({{"up_to", most}, {"examples", n}});
   }
-  if (ranges_text(out) != whole || !std::ranges::is_sorted(out)) return std::nullopt;
-  return out;
+  return {{"prompts", source.prompts},
+          {"sha256", source.prompts_sha256},
+          {"examples", source.examples},
+          {"tokens", source.tokens},
+          {"max_tokens", source.max_tokens},
+          {"lengths", std::move(lengths)},
+          {"token_ids", ranges_text(source.token_ids)}};
 }
 
 OrderedJson body(const Calibration& c) {
   OrderedJson out;
   out["format"] = kFormat;
   out["schema"] = kSchema;
+  out["created_utc"] = c.source.created_utc;
   out["model_sha256"] = c.source.model_sha256;
+  out["config_sha256"] = c.source.config_sha256;
   out["tokenizer_sha256"] = c.source.tokenizer_sha256;
+  out["chat_template_sha256"] = c.source.chat_template_sha256;
   out["layers"] = c.num_layers;
   out["kv_heads"] = c.num_kv_heads;
+  out["head_dim"] = c.source.head_dim;
+  out["rope"] = c.source.rope;
   out["k_stage"] = "post_rope";
   out["fp8_format"] = "e4m3fn";
   out["fp8_max"] = 448;
-  out["estimator"] = "amax / 448, rounded up to BF16";
-  out["dataset"] = {
-      {"prompts", c.source.prompts},       {"sha256", c.source.prompts_sha256},
-      {"examples", c.source.examples},     {"tokens", c.source.tokens},
-      {"max_tokens", c.source.max_tokens}, {"token_ids", ranges_text(c.source.token_ids)}};
+  out["estimator"] = estimator_json(c.estimator);
+  out["dataset"] = dataset_json(c.source);
+  out["engine"] = {{"name", "kvscale"},
+                   {"version", c.source.tool_version},
+                   {"attention", c.source.attention},
+                   {"machine", c.source.machine}};
   out["warnings"] = c.warnings;
-  out["amax"] = values(c, false, true);
-  out["scales_per_tensor"] = values(c, true, false);
-  out["scales_per_head"] = values(c, true, true);
+  out["convergence"] = {{"examples", c.source.examples / 2},
+                        {"amax", side_numbers(c, c.half_amax)}};
+  out["amax"] = head_lists(c, c.amax);
+  if (c.estimator.needs_values()) {
+    out["ranges_per_tensor"] = side_numbers(c, c.tensor_ranges);
+    out["ranges_per_head"] = head_lists(c, c.head_ranges);
+  }
+  out["scales_per_tensor"] = scale_lists(c, false);
+  out["scales_per_head"] = scale_lists(c, true);
   return out;
 }
 
@@ -110,27 +118,34 @@ class Reader {
   T get(const char* field) const {
     return at<T>(json_, field, field);
   }
-  template <class T>
-  T dataset(const char* field) const {
-    return at<T>(get<OrderedJson>("dataset"), field, std::string("dataset.") + field);
-  }
-
   void expect(const char* field, const OrderedJson& expected) const {
     const OrderedJson found = get<OrderedJson>(field);
     if (found != expected) fail(field, expected.dump(), found.dump());
   }
 
-  float amax(int64_t layer, Side side, int64_t head) const {
-    const std::string field = fmt::format("amax[{}].{}[{}]", layer, name(side), head);
-    if (!json_.contains("amax")) fail("amax", "a value", "none");
-    const OrderedJson& layers = json_.at("amax");
+  /// A field of an object that is a field of the file.
+  template <class T>
+  T of(const char* object, const char* field) const {
+    return at<T>(get<OrderedJson>(object), field, fmt::format("{}.{}", object, field));
+  }
+
+  /// list[layer].k[head], and list[layer].k where `head` is negative: finite and >= 0.
+  float magnitude(const OrderedJson& list, const char* shown, int64_t layer, Side side,
+                  int64_t head = -1) const {
     const std::string key(name(side));
-    if (!layers.is_array() || layer >= std::ssize(layers) || !layers[layer].is_object() ||
-        !layers[layer].contains(key) || !layers[layer][key].is_array() ||
-        head >= std::ssize(layers[layer][key]) || !layers[layer][key][head].is_number()) {
+    const std::string field =
+        fmt::format("{}[{}].{}{}", shown, layer, key, head < 0 ? "" : fmt::format("[{}]", head));
+    if (!list.is_array() || layer >= std::ssize(list) || !list[layer].is_object() ||
+        !list[layer].contains(key)) {
       fail(field, "a number", "none");
     }
-    const float value = layers[layer][key][head].get<float>();
+    const OrderedJson* found = &list[layer][key];
+    if (head >= 0) {
+      if (!found->is_array() || head >= std::ssize(*found)) fail(field, "a number", "none");
+      found = &(*found)[head];
+    }
+    if (!found->is_number()) fail(field, "a number", "none");
+    const float value = found->get<float>();
     if (!std::isfinite(value) || value < 0)
       fail(field, "a finite number >= 0", fmt::format("{}", value));
     return value;
@@ -156,37 +171,127 @@ class Reader {
   std::string file_;
 };
 
-Calibration parse(const OrderedJson& json, const std::string& file) {
-  const Reader reader(json, file);
-  reader.expect("format", kFormat);
-  reader.expect("schema", kSchema);
-  reader.expect("k_stage", "post_rope");
-  reader.expect("fp8_format", "e4m3fn");
-  Calibration c;
-  c.source = {reader.get<std::string>("model_sha256"), reader.get<std::string>("tokenizer_sha256"),
-              reader.dataset<std::string>("prompts"),  reader.dataset<std::string>("sha256"),
-              reader.dataset<int64_t>("examples"),     reader.dataset<int64_t>("tokens"),
-              reader.dataset<int64_t>("max_tokens"),   {}};
-  const auto ranges = reader.dataset<std::string>("token_ids");
+int64_t number_within(const Reader& reader, const char* field, int64_t most) {
+  const auto found = reader.get<int64_t>(field);
+  if (found < 1 || found > most) {
+    reader.fail(field, fmt::format("1 to {}", most), fmt::format("{}", found));
+  }
+  return found;
+}
+
+Estimator read_estimator(const Reader& reader) {
+  auto text = reader.of<std::string>("estimator", "name");
+  const OrderedJson params = reader.of<OrderedJson>("estimator", "params");
+  if (params.is_object() && params.contains("percent") && params["percent"].is_number()) {
+    text += fmt::format(":{}", params["percent"].get<double>());
+  }
+  try {
+    return Estimator::parse(text);
+  } catch (const ValueError&) {
+    reader.fail("estimator", "amax, percentile, mse or pow2 with its parameters", text);
+  }
+}
+
+CalibrationSource read_source(const Reader& reader) {
+  CalibrationSource source;
+  source.created_utc = reader.get<std::string>("created_utc");
+  source.model_sha256 = reader.get<std::string>("model_sha256");
+  source.config_sha256 = reader.get<std::string>("config_sha256");
+  source.tokenizer_sha256 = reader.get<std::string>("tokenizer_sha256");
+  source.chat_template_sha256 = reader.get<std::string>("chat_template_sha256");
+  source.head_dim = reader.get<int64_t>("head_dim");
+  source.rope = reader.get<std::string>("rope");
+  source.prompts = reader.of<std::string>("dataset", "prompts");
+  source.prompts_sha256 = reader.of<std::string>("dataset", "sha256");
+  source.examples = reader.of<int64_t>("dataset", "examples");
+  source.tokens = reader.of<int64_t>("dataset", "tokens");
+  source.max_tokens = reader.of<int64_t>("dataset", "max_tokens");
+  source.tool_version = reader.of<std::string>("engine", "version");
+  source.attention = reader.of<std::string>("engine", "attention");
+  source.machine = reader.of<std::string>("engine", "machine");
+  const auto ranges = reader.of<std::string>("dataset", "token_ids");
   const auto ids = ids_of_ranges(ranges);
   if (!ids) {
     reader.fail("dataset.token_ids", "ascending ids and ranges, as 3,7-9", ranges.substr(0, 100));
   }
-  c.source.token_ids = *ids;
-  c.num_layers = reader.get<int64_t>("layers");
-  c.num_kv_heads = reader.get<int64_t>("kv_heads");
-  if (c.num_layers < 1 || c.num_layers > 10000)
-    reader.fail("layers", "1 to 10000", fmt::format("{}", c.num_layers));
-  if (c.num_kv_heads < 1 || c.num_kv_heads > 10000) {
-    reader.fail("kv_heads", "1 to 10000", fmt::format("{}", c.num_kv_heads));
+  source.token_ids = *ids;
+  int64_t examples = 0;
+  for (const OrderedJson& bin : reader.of<OrderedJson>("dataset", "lengths")) {
+    if (!bin.is_object() || !bin.contains("up_to") || !bin["up_to"].is_number_integer() ||
+        !bin.contains("examples") || !bin["examples"].is_number_integer()) {
+      reader.fail("dataset.lengths", "up_to and examples", bin.dump());
+    }
+    const auto n = bin["examples"].get<int64_t>();
+    if (n < 1 || n > source.examples) reader.fail("dataset.lengths", "at least 1 each", bin.dump());
+    source.length_histogram[bin["up_to"].get<int64_t>()] = n;
+    examples += n;
   }
-  c.warnings = reader.get<std::vector<std::string>>("warnings");
+  if (examples != source.examples) {
+    reader.fail("dataset.lengths", fmt::format("{} examples", source.examples),
+                fmt::format("{}", examples));
+  }
+  return source;
+}
+
+/// A range that its estimator can have given: at most amax, for `mse` one of the candidates.
+void expect_range(const Reader& reader, const Estimator& estimator, float range, float amax,
+                  const std::string& field) {
+  if (estimator.kind == Estimator::Kind::kPercentile) {
+    if (range <= amax && (range > 0 || amax == 0)) return;
+    reader.fail(field, fmt::format("above 0 and at most {} (amax)", amax),
+                fmt::format("{}", range));
+  }
+  for (int i = 0; i < kMseCandidates; ++i) {
+    if (range == mse_candidate(amax, i)) return;
+  }
+  reader.fail(field, fmt::format("one of the {} candidates up to {} (amax)", kMseCandidates, amax),
+              fmt::format("{}", range));
+}
+
+void read_ranges(const Reader& reader, Calibration& c) {
+  const auto tensors = reader.get<OrderedJson>("ranges_per_tensor");
+  const auto heads = reader.get<OrderedJson>("ranges_per_head");
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     for (const Side side : kSides) {
-      for (int64_t head = 0; head < c.num_kv_heads; ++head)
-        c.amax.push_back(reader.amax(layer, side, head));
+      c.tensor_ranges.push_back(reader.magnitude(tensors, "ranges_per_tensor", layer, side));
+      expect_range(reader, c.estimator, c.tensor_ranges.back(), c.tensor_amax(layer, side),
+                   fmt::format("ranges_per_tensor[{}].{}", layer, name(side)));
+      for (int64_t head = 0; head < c.num_kv_heads; ++head) {
+        c.head_ranges.push_back(reader.magnitude(heads, "ranges_per_head", layer, side, head));
+        expect_range(reader, c.estimator, c.head_ranges.back(), c.at(layer, side, head),
+                     fmt::format("ranges_per_head[{}].{}[{}]", layer, name(side), head));
+      }
     }
   }
+}
+
+Calibration parse(const OrderedJson& json, const std::string& file) {
+  const Reader reader(json, file);
+  reader.expect("format", kFormat);
+  if (const OrderedJson schema = reader.get<OrderedJson>("schema"); schema != kSchema) {
+    throw FormatError(
+        fmt::format("{}: schema: expected {}, found {}: written by another version of kvscale; "
+                    "calibrate again, since what it says of its origin is not what is asked now",
+                    file, kSchema, schema.dump()));
+  }
+  reader.expect("k_stage", "post_rope");
+  reader.expect("fp8_format", "e4m3fn");
+  Calibration c;
+  c.source = read_source(reader);
+  c.estimator = read_estimator(reader);
+  c.num_layers = number_within(reader, "layers", 10000);
+  c.num_kv_heads = number_within(reader, "kv_heads", 10000);
+  c.warnings = reader.get<std::vector<std::string>>("warnings");
+  const auto amax = reader.get<OrderedJson>("amax");
+  const auto half = reader.of<OrderedJson>("convergence", "amax");
+  for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+    for (const Side side : kSides) {
+      c.half_amax.push_back(reader.magnitude(half, "convergence.amax", layer, side));
+      for (int64_t head = 0; head < c.num_kv_heads; ++head)
+        c.amax.push_back(reader.magnitude(amax, "amax", layer, side, head));
+    }
+  }
+  if (c.estimator.needs_values()) read_ranges(reader, c);
   return c;
 }
 
@@ -212,7 +317,7 @@ Calibration read_calibration(const std::filesystem::path& path) {
   without.erase("self_sha256");
   const std::string expected = sha256_hex(body(c).dump());
   if (without.dump() != body(c).dump())
-    reader.fail("scales", "what its amax gives", "something else");
+    reader.fail("scales", "what its ranges give", "something else");
   reader.expect("self_sha256", expected);
   return c;
 }

@@ -35,6 +35,8 @@ struct ScanArgs {
 
 struct CalibrateArgs {
   RunArgs run;
+  std::string estimator = "amax";
+  int64_t warmup = 0;  // only so many requests; 0 = all
 };
 
 struct EvalArgs {
@@ -54,6 +56,7 @@ struct DecideArgs {
   std::vector<std::string> set;  // NAME=VALUE
   uint64_t seed = 20260;
   std::string junit;  // file; empty = none
+  std::string estimator = "amax";
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 

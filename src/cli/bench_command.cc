@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "calibrate/fingerprint.h"
 #include "cli/session.h"
 #include "kvscale/error.h"
 #include "study/bench.h"
@@ -67,9 +68,9 @@ int run_bench(const BenchArgs& args) {
           fmt::format("bench: arm {}: expected /scales=FILE, bench does not calibrate", args.arm));
     }
     const Calibration calibration = read_calibration(options.arm.scale_file);
-    const ModelSpec& spec = checkpoint->spec();
-    check_calibration(calibration, checkpoint->content_sha256(), spec.num_layers, spec.num_kv_heads,
-                      options.arm.scale_file);
+    CalibrationSource here;  // of what was calibrated with, speed does not depend
+    here.model_sha256 = checkpoint->content_sha256();
+    check_calibration(calibration, here, checkpoint->spec(), options.arm.scale_file);
     scales = calibration.scales(options.arm.layout == ArmLayout::kFp8Head);
   }
   ConsoleProgress progress("run it again");

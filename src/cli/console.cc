@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 
 #include "numeric/simd.h"
@@ -104,7 +105,7 @@ int64_t peak_memory_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
-std::string machine_name() {
+std::string cpu_name() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::string name = "unknown CPU";
   for (std::string line; std::getline(cpuinfo, line);) {
@@ -112,7 +113,19 @@ std::string machine_name() {
     name = line.substr(std::min(line.size(), line.find(':') + 2));
     break;
   }
-  return fmt::format("{}, {} threads, {}", name, omp_get_max_threads(), active_simd_target());
+  return name;
+}
+
+std::string machine_name() {
+  return fmt::format("{}, {} threads, {}", cpu_name(), omp_get_max_threads(), active_simd_target());
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
 void apply_machine_options(int64_t threads, const std::string& backend) {

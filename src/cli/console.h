@@ -38,6 +38,12 @@ double seconds_since_start();
 int64_t peak_memory_bytes();
 std::string machine_name();
 
+/// "AMD EPYC 9654": without what a command line may change.
+std::string cpu_name();
+
+/// "2026-01-31T12:00:00Z".
+std::string utc_now();
+
 /// Applies --threads and --backend. Throws UnsupportedError naming what the machine lacks.
 void apply_machine_options(int64_t threads, const std::string& backend);
 

@@ -34,6 +34,7 @@ Commands commands(const DecideArgs& args) {
   if (!args.target.empty()) repeat += " --target " + quoted(args.target);
   for (const std::string& one : args.set) repeat += " --set " + quoted(one);
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
+  if (args.estimator != defaults.estimator) repeat += " --estimator " + args.estimator;
   std::string margin = "--margin " + args.margin;
   if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
   if (args.overall_points > 0) margin += fmt::format(" --margin-overall {}", args.overall_points);
@@ -145,6 +146,7 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
   options.form =
       session.tokenizer().vocab_size() < kSmallVocabulary ? Form::kCompact : Form::kPlain;
   options.seed = args.seed;
+  options.estimator = Estimator::parse(args.estimator);
   return options;
 }
 
@@ -152,14 +154,14 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
 std::string configuration(const StudyOptions& o, const std::vector<std::string>& set) {
   return fmt::format(
       "margin {} {} {}\nmath {} round {}\nlooks {}\ndocuments {} questions {}\nbuckets {}\n"
-      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}",
+      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}\nestimator {}",
       o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity,
       o.decide.math == Math::kFp8 ? "fp8" : "bf16",
       o.decide.rounding == Rounding::kTruncate ? "truncate" : "nearest",
       fmt::join(o.decide.looks, ","), o.decide.documents, o.decide.questions_per_document,
       fmt::join(o.buckets, ","),
       o.tasks.empty() ? "piloted" : fmt::format("{}", fmt::join(o.tasks, ",")), o.seed,
-      o.decide.target, fmt::join(set, " "), kGeneratorVersion);
+      o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text());
 }
 
 bool has_half_layers(const ArmSpec& arm) {

@@ -1,9 +1,12 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include <set>
+#include <map>
 
+#include "calibrate/fingerprint.h"
+#include "calibrate/representative.h"
 #include "cli/session.h"
+#include "decide/thresholds.h"
 #include "kvscale/error.h"
 #include "report/eval_report.h"
 #include "study/capacity.h"
@@ -53,25 +56,53 @@ std::string scale_files(const std::vector<std::string>& arms) {
   return out;
 }
 
-/// What the prompts have that the scales' calibration never saw, of every scale file once.
-std::vector<std::string> unseen_notices(const std::vector<std::string>& names,
-                                        const std::shared_ptr<const Model>& model,
-                                        const std::vector<Prompt>& prompts, Progress& progress) {
-  std::vector<std::string> out;
-  std::set<std::string> files;
+/// The scale files of the arms, each once.
+std::map<std::string, Calibration> read_scale_files(const std::vector<std::string>& names) {
+  std::map<std::string, Calibration> out;
   for (const std::string& name : names) {
     const std::string file = ArmSpec::parse(name).scale_file;
-    if (file.empty() || !files.insert(file).second) continue;
-    const std::string text = unseen_text(
-        find_unseen_tokens(model, prompts, read_calibration(file), BatchPlan{}, progress));
-    if (!text.empty()) out.push_back(file + ": " + text);
+    if (!file.empty() && !out.contains(file)) out[file] = read_calibration(file);
+  }
+  return out;
+}
+
+/// Whether the prompts store what the scales' calibration stored, by the records of this pass.
+std::string not_representative(const Calibration& calibration, const RecordLog& log) {
+  std::vector<EvaluatedAmax> evaluated;
+  for (const AmaxRecord& record : log.amaxes()) {
+    evaluated.push_back({record.bucket, largest_of_heads(record.amax, record.kv_heads)});
+  }
+  return not_representative_text(
+      test_exceedance(largest_of_heads(calibration.amax, calibration.num_kv_heads),
+                      calibration.source.examples, evaluated),
+      thresholds::kAlphaShift);
+}
+
+/// What the scale files do not say about these prompts.
+std::vector<std::string> calibration_notices(const std::map<std::string, Calibration>& files,
+                                             const Session& session,
+                                             const std::shared_ptr<const Model>& model,
+                                             const std::vector<Prompt>& prompts,
+                                             const RecordLog& log, Progress& progress) {
+  std::vector<std::string> out;
+  for (const auto& [file, calibration] : files) {
+    for (const std::string& notice : check_calibration(calibration, session.calibration_source(),
+                                                       session.checkpoint().spec(), file)) {
+      out.push_back(notice);
+    }
+    for (const std::string& text :
+         {not_representative(calibration, log),
+          unseen_text(find_unseen_tokens(model, prompts, calibration, BatchPlan{}, progress))}) {
+      if (!text.empty()) out.push_back(file + ": " + text);
+    }
   }
   return out;
 }
 
 /// Arms with the scales they need: from their file, else from these very prompts.
-std::vector<ArmToRun> arms_to_run(const std::vector<std::string>& names, const Session& session,
-                                  const std::shared_ptr<const Model>& model,
+std::vector<ArmToRun> arms_to_run(const std::vector<std::string>& names,
+                                  const std::map<std::string, Calibration>& files,
+                                  const Session& session, const std::shared_ptr<const Model>& model,
                                   const std::vector<Prompt>& prompts, Progress& progress) {
   std::optional<Calibration> own;
   std::vector<ArmToRun> out;
@@ -81,11 +112,7 @@ std::vector<ArmToRun> arms_to_run(const std::vector<std::string>& names, const S
     if (arm.spec.needs_scales()) {
       const bool per_head = arm.spec.layout == ArmLayout::kFp8Head;
       if (!arm.spec.scale_file.empty()) {
-        const Calibration from_file = read_calibration(arm.spec.scale_file);
-        check_calibration(from_file, session.checkpoint().content_sha256(),
-                          model->spec().num_layers, model->spec().num_kv_heads,
-                          arm.spec.scale_file);
-        arm.scales = from_file.scales(per_head);
+        arm.scales = files.at(arm.spec.scale_file).scales(per_head);
       } else {
         if (!own)
           own = calibrate(model, prompts, session.calibration_source(), BatchPlan{}, progress);
@@ -112,10 +139,15 @@ int run_eval(const EvalArgs& args) {
                                          prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
+  const std::map<std::string, Calibration> files = read_scale_files(names);
+  for (const auto& [file, calibration] : files) {
+    check_calibration(calibration, session.calibration_source(), session.checkpoint().spec(), file);
+  }
   const auto model = session.model(progress);
-  const std::vector<ArmToRun> arms = arms_to_run(names, session, model, prompts, progress);
-  run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}}, log, progress);
-  const std::vector<std::string> notices = unseen_notices(names, model, prompts, progress);
+  const std::vector<ArmToRun> arms = arms_to_run(names, files, session, model, prompts, progress);
+  run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}, !files.empty()}, log, progress);
+  const std::vector<std::string> notices =
+      calibration_notices(files, session, model, prompts, log, progress);
   progress.finish_line();
 
   EvalReport report;

@@ -81,9 +81,24 @@ void add_scan(CLI::App& app, ScanArgs& args) {
               "do not run the layouts with the worst layers kept in BF16");
 }
 
+void add_estimator(CLI::App* command, std::string& estimator) {
+  command
+      ->add_option(
+          "--estimator", estimator,
+          "what a scale covers: amax, percentile:99.99 (of |x|; the rest clips), mse (least "
+          "square error of 64 candidates) or pow2 (amax, a power of two)")
+      ->capture_default_str();
+}
+
 void add_calibrate(CLI::App& app, CalibrateArgs& args) {
   CLI::App* c = app.add_subcommand("calibrate", "a scale file from the user's prompts");
   add_run_options(c, args.run, "refused: scales come from what will be served");
+  add_estimator(c, args.estimator);
+  c->add_option(
+       "--warmup", args.warmup,
+       "scales from the first N prompts alone, as engines did at start, and what the others "
+       "then lose")
+      ->check(whole_from(1));
 }
 
 void add_eval(CLI::App& app, EvalArgs& args) {
@@ -137,6 +152,7 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       ->allow_extra_args(false);
   c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
   c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
+  add_estimator(c, args.estimator);
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
       ->check(kPoints);
   c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's")
@@ -224,7 +240,7 @@ int dispatch(int argc, const char* const* argv) {
   const ReanalysisCommands reanalysis_commands(app);
   std::string command = "kvscale";
   for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
-  scan.run.command = eval.run.command = decide.run.command = command;
+  scan.run.command = calibrate.run.command = eval.run.command = decide.run.command = command;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

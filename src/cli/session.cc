@@ -10,14 +10,15 @@
 #include <map>
 #include <set>
 
+#include "calibrate/fingerprint.h"
 #include "checkpoint/load_tokenizer.h"
 #include "cpu/attend_rows.h"
 #include "evaluate/prompts.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
 #include "numeric/simd.h"
+#include "study/calibration_pass.h"
 #include "study/own_text.h"
-#include "study/scan.h"
 #include "tensor/atomic_file.h"
 #include "text/sha256.h"
 
@@ -143,6 +144,13 @@ CalibrationSource Session::calibration_source() const {
   source.model_sha256 = checkpoint_->content_sha256();
   source.tokenizer_sha256 = tokenizer_.fingerprint();
   source.prompts = args_.prompts.empty() ? "kvscale's own text" : args_.prompts;
+  add_model_fields(checkpoint_->spec(), source);
+  const std::string& chat = checkpoint_->chat_template();
+  source.chat_template_sha256 = chat.empty() ? "none" : sha256_hex(chat);
+  source.tool_version = kVersion;
+  source.attention = cpu::attend_rows_kernel();
+  source.machine = cpu_name();
+  source.created_utc = utc_now();
   return source;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "decide/calibration_set.h"
 #include "decide/decide.h"
 #include "decide/localise.h"
 #include "decide/pairs.h"
@@ -44,6 +45,8 @@ class Machine {
   bool is_still_open(const std::string& screened, const Look& look);
   std::optional<Step> judge_calibrated(const Look& look, const std::string& screened);
   std::optional<Step> need_calibration(const std::string& state);
+  AmaxRecords contexts_of(const std::string& block) const;
+  void test_representative(const std::string& block);
 
   // states_localise.cc: where the loss sits, and trials of what that suggests.
   Step localise();
@@ -96,7 +99,9 @@ class Machine {
   RangeFindings findings_;
   double longest_ = 0;  // tokens of the longest bucket, mean of its prompts
 
-  bool is_localising_ = false;  // E2 has been judged
+  bool is_tested_ = false;        // whether calibration represents what is evaluated
+  bool has_token_drift_ = false;  // more than calibration allows
+  bool is_localising_ = false;    // E2 has been judged
 
   // How the trials of TRY ended.
   bool some_open_ = false, some_suggested_ = false, some_without_gain_ = false;

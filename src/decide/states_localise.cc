@@ -28,7 +28,17 @@ Step Machine::localise() {
                .questions_per_document = options_.questions_per_document,
                .reason = "which layers and heads every layout damages"};
   }
+  if (has_static) test_representative("E2");
   findings_ = read_ranges(options_, records_.ranges, layouts);
+  if (has_token_drift_) {
+    findings_.has_token_drift = true;
+    findings_.reasons.push_back(
+        {"TOKEN_DRIFT", records_.calibrations.back().record_id,
+         fmt::format("evaluated contexts exceed the calibrated amax too often to be of one "
+                     "population with the calibration set (exceedance test, Holm-adjusted p below "
+                     "{:.4g}): a scale per token",
+                     thresholds::kTokenDriftP)});
+  }
   verdict_.reasons.insert(verdict_.reasons.end(), findings_.reasons.begin(),
                           findings_.reasons.end());
   some_suggested_ = findings_.has_head_dispersion || findings_.has_token_drift ||

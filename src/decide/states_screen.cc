@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "decide/machine.h"
 #include "stats/moments.h"
@@ -42,14 +43,57 @@ std::optional<Step> Machine::need_calibration(const std::string& state) {
   const double least =
       needed * thresholds::kCalibrationLengthSlack - thresholds::kCalibrationQuestionTokens;
   const bool is_long_enough = static_cast<double>(record.max_tokens) >= least;
-  if (record.examples > 0 && is_long_enough) return std::nullopt;
-  const std::string what = fmt::format(
-      "LENGTH_EXTRAPOLATION: the longest of {} calibration examples has {} tokens, the "
-      "evaluation's 95th length percentile is {:.0f}",
-      record.examples, record.max_tokens, needed);
+  std::string what = calibration_mismatch(contexts_of("CAL"), contexts_of("E1"));
+  if (record.examples == 0 || !is_long_enough) {
+    what = fmt::format(
+        "LENGTH_EXTRAPOLATION: the longest of {} calibration examples has {} tokens, the "
+        "evaluation's 95th length percentile is {:.0f}",
+        record.examples, record.max_tokens, needed);
+  }
+  if (what.empty()) return std::nullopt;
   verdict_.reasons.push_back({"CALIBRATION_SET", record.record_id, what});
   trace(state, "CAL", "", "CALIBRATION_SET");
   return inconclusive("CALIBRATION_SET", what);
+}
+
+/// All of block CAL; of an evaluated block those of the buckets that are still in and of the looks
+/// that are finished, so that a run that stopped inside one goes on as if it had not.
+AmaxRecords Machine::contexts_of(const std::string& block) const {
+  const std::string control(kControlArm);
+  int64_t finished = 0;
+  while (finished < std::ssize(options_.looks) && is_finished(block, control, finished + 1)) {
+    ++finished;
+  }
+  std::set<std::string_view> known;
+  for (const ExampleRecord* one : examples_.of(block, control)) {
+    if (one->look <= finished) known.insert(one->example_id);
+  }
+  AmaxRecords out;
+  for (const AmaxRecord& one : records_.amaxes) {
+    const bool is_in = std::ranges::find(buckets_, one.bucket) != buckets_.end();
+    const bool counts = block == "CAL" || (is_in && known.contains(one.example_id));
+    if (one.block == block && counts) out.push_back(&one);
+  }
+  return out;
+}
+
+/// Once a calibrated arm has run on a block: do its contexts stay within what calibration saw?
+void Machine::test_representative(const std::string& block) {
+  if (is_tested_ || records_.calibrations.empty()) return;
+  is_tested_ = true;
+  const std::vector<Exceedance> tests = test_calibration(contexts_of("CAL"), contexts_of(block));
+  if (tests.empty()) {
+    verdict_.notices.emplace_back(
+        "whether the calibration set represents what is evaluated was not tested: what the cache "
+        "stored of evaluated contexts was not recorded");
+    return;
+  }
+  has_token_drift_ = tests.front().p_holm < thresholds::kTokenDriftP;
+  const std::string text = not_representative_text(tests, thresholds::kAlphaShift);
+  if (text.empty()) return;
+  verdict_.notices.push_back(text);
+  verdict_.reasons.push_back(
+      {"CAL_NOT_REPRESENTATIVE", records_.calibrations.back().record_id, text});
 }
 
 Step Machine::screen() {
@@ -71,6 +115,7 @@ Step Machine::screen() {
             fmt::format("the cheapest layout that runs, {}, against BF16", candidate.text()))) {
       return *ask;
     }
+    if (candidate.needs_scales()) test_representative("E1");
     const Comparison screened =
         run_comparison("E1", candidate.text(), std::string(kControlArm), look);
     if (screened.table.is_open() && !look.is_last()) {
@@ -125,6 +170,7 @@ std::optional<Step> Machine::calibrate_at(const Look& look) {
                               "scales undo it")) {
     return *ask;
   }
+  test_representative("E2");
   if (has_screened) {
     const Comparison screened = run_comparison("E2", first_text, std::string(kControlArm), look);
     if (screened.table.is_pass) {

@@ -85,6 +85,13 @@ inline constexpr double kCalibrationLengthQuantile = 0.95;
 inline constexpr double kCalibrationLengthSlack = 0.98;
 inline constexpr double kCalibrationQuestionTokens = 64;
 
+// The calibration set's shares of buckets and of tasks may differ from the evaluation's by this
+// total variation. (Method 8.2)
+inline constexpr double kCalibrationTv = 0.05;
+// Layers that exceed their calibrated amax more often than one population allows, at this
+// Holm-adjusted p, speak for scales per token; at kAlphaShift they are named. (Method 6.4, 8.4)
+inline constexpr double kTokenDriftP = 0.01;
+
 // Power that the sample size printed with an INCONCLUSIVE verdict gives to all buckets jointly.
 // (Method 4.11)
 inline constexpr double kPlanPower = 0.9;

@@ -43,6 +43,8 @@ OrderedJson thresholds_used(const DecideOptions& options) {
           {"head_gap_db", options.head_gap_db},
           {"token_clip_frac", options.token_clip_frac},
           {"heterogeneity_p", thresholds::kHeterogeneityP},
+          {"calibration_tv", thresholds::kCalibrationTv},
+          {"token_drift_p", thresholds::kTokenDriftP},
           {"calibration_length_quantile", thresholds::kCalibrationLengthQuantile},
           {"calibration_length_slack", thresholds::kCalibrationLengthSlack},
           {"calibration_question_tokens", thresholds::kCalibrationQuestionTokens},

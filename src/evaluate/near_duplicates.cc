@@ -104,6 +104,10 @@ std::vector<size_t> group_near_duplicates(std::span<const std::span<const int32_
   return out;
 }
 
+double shingle_similarity(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return jaccard(shingles_of(a), shingles_of(b));
+}
+
 int64_t assign_clusters(std::vector<Prompt>& prompts) {
   Groups groups(prompts.size());
   std::map<std::string, size_t> named;

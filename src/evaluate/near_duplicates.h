@@ -17,6 +17,9 @@ inline constexpr double kNearDuplicate = 0.8;
 /// 5e-8), each is then compared exactly. A sequence shorter than a shingle is one shingle.
 std::vector<size_t> group_near_duplicates(std::span<const std::span<const int32_t>> texts);
 
+/// The Jaccard similarity of two sequences' sets of shingles, exactly.
+double shingle_similarity(std::span<const int32_t> a, std::span<const int32_t> b);
+
 /// Gives every prompt the cluster that it counts to: prompts that name the same cluster, and
 /// near-duplicates, are one. A cluster is named as its first prompt in the list names it, else by
 /// that prompt's id. Returns how many prompts joined another one only by being its near-duplicate.

@@ -70,6 +70,17 @@ struct ArmRecord {
   double nll = 0, kld = 0, kld_se = 0, same_top = 0;
 };
 
+/// The largest magnitudes that the control's cache stored of one context: a calibration example's,
+/// or an evaluated one's, before its questions.
+struct AmaxRecord {
+  std::string record_id;
+  std::string block;         // "CAL", "E1" (AA's among them), "E2", "E3"
+  std::string example_id;    // of the context's first question, or of the prompt
+  std::string task, bucket;  // no task: a prompt without answers
+  int64_t tokens = 0, kv_heads = 1;
+  std::vector<float> amax;  // [layer][k, v][KV head]
+};
+
 /// One static calibration: where the scales came from.
 struct CalibrationRecord {
   std::string record_id;

@@ -88,6 +88,19 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, AmaxRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("block", r.block);
+  visit("example_id", r.example_id);
+  visit("task", r.task);
+  visit("bucket", r.bucket);
+  visit("tokens", r.tokens);
+  visit("kv_heads", r.kv_heads);
+  visit("amax", r.amax);
+}
+
+template <class Record, class Visit>
 requires std::is_same_v<std::remove_const_t<Record>, CalibrationRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
@@ -137,6 +150,7 @@ constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
 constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
+constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }
 constexpr std::string_view kind_of(const CapacityRecord&) { return "capacity"; }
 constexpr std::string_view kind_of(const SupportRecord&) { return "support"; }

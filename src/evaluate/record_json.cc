@@ -168,6 +168,7 @@ std::string record_to_json(const ExampleRecord& record) { return write(record); 
 std::string record_to_json(const LogitRecord& record) { return write(record); }
 std::string record_to_json(const RangeRecord& record) { return write(record); }
 std::string record_to_json(const ArmRecord& record) { return write(record); }
+std::string record_to_json(const AmaxRecord& record) { return write(record); }
 std::string record_to_json(const CalibrationRecord& record) { return write(record); }
 std::string record_to_json(const CapacityRecord& record) { return write(record); }
 std::string record_to_json(const SupportRecord& record) { return write(record); }
@@ -186,14 +187,16 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(LogitRecord())) return read_into(object, where, out.logits);
   if (is(RangeRecord())) return read_into(object, where, out.ranges);
   if (is(ArmRecord())) return read_into(object, where, out.arms);
+  if (is(AmaxRecord())) return read_into(object, where, out.amaxes);
   if (is(CalibrationRecord())) return read_into(object, where, out.calibrations);
   if (is(CapacityRecord())) return read_into(object, where, out.capacities);
   if (is(SupportRecord())) return read_into(object, where, out.supports);
   if (is(FactsRecord())) return read_into(object, where, out.facts);
-  throw FormatError(fmt::format(
-      "{}: \"kind\": expected example, logit, range, arm, calibration, capacity or support, found "
-      "\"{}\"",
-      where, kind));
+  throw FormatError(
+      fmt::format("{}: \"kind\": expected example, logit, range, arm, amax, calibration, capacity, "
+                  "support or facts, found "
+                  "\"{}\"",
+                  where, kind));
 }
 
 }  // namespace kv

@@ -13,6 +13,7 @@ std::string record_to_json(const ExampleRecord& record);
 std::string record_to_json(const LogitRecord& record);
 std::string record_to_json(const RangeRecord& record);
 std::string record_to_json(const ArmRecord& record);
+std::string record_to_json(const AmaxRecord& record);
 std::string record_to_json(const CalibrationRecord& record);
 std::string record_to_json(const CapacityRecord& record);
 std::string record_to_json(const SupportRecord& record);

@@ -157,6 +157,7 @@ void RecordLog::append(const ExampleRecord& record) { append_to(records_.example
 void RecordLog::append(const LogitRecord& record) { append_to(records_.logits, record); }
 void RecordLog::append(const RangeRecord& record) { append_to(records_.ranges, record); }
 void RecordLog::append(const ArmRecord& record) { append_to(records_.arms, record); }
+void RecordLog::append(const AmaxRecord& record) { append_to(records_.amaxes, record); }
 void RecordLog::append(const CalibrationRecord& record) {
   append_to(records_.calibrations, record);
 }

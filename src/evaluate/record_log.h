@@ -21,6 +21,7 @@ struct Records {
   std::vector<LogitRecord> logits;
   std::vector<RangeRecord> ranges;
   std::vector<ArmRecord> arms;
+  std::vector<AmaxRecord> amaxes;
   std::vector<CalibrationRecord> calibrations;
   std::vector<CapacityRecord> capacities;
   std::vector<SupportRecord> supports;
@@ -55,6 +56,7 @@ class RecordLog {
   void append(const LogitRecord& record);
   void append(const RangeRecord& record);
   void append(const ArmRecord& record);
+  void append(const AmaxRecord& record);
   void append(const CalibrationRecord& record);
   void append(const CapacityRecord& record);
   void append(const SupportRecord& record);
@@ -73,6 +75,7 @@ class RecordLog {
   const std::vector<LogitRecord>& logits() const { return records_.logits; }
   const std::vector<RangeRecord>& ranges() const { return records_.ranges; }
   const std::vector<ArmRecord>& arms() const { return records_.arms; }
+  const std::vector<AmaxRecord>& amaxes() const { return records_.amaxes; }
   const std::vector<CalibrationRecord>& calibrations() const { return records_.calibrations; }
   const std::vector<CapacityRecord>& capacities() const { return records_.capacities; }
   const std::vector<SupportRecord>& supports() const { return records_.supports; }

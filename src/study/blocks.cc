@@ -12,9 +12,15 @@
 #include "evaluate/near_duplicates.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
+#include "study/calibration_mix.h"
+#include "study/disjoint.h"
 
 namespace kv {
 namespace {
+
+// Contexts whose amax says something about more of their kind, and few enough to be run in a
+// minute.
+constexpr int64_t kCalibrationDocumentsPerBucket = 6;
 
 const std::vector<std::string> kBlocks = {"E1", "E2", "E3", "CAL"};
 
@@ -234,6 +240,53 @@ std::vector<Prompt> StudyBlocks::contexts(const std::string& block, int64_t per_
     out.push_back(prompt);
   }
   return out;
+}
+
+std::vector<CalibrationExample> StudyBlocks::calibration_examples() {
+  std::map<std::string, std::vector<const Document*>> buckets;
+  std::map<std::string, int64_t> available, evaluated;
+  for (const Document& document : documents("CAL")) buckets[document.bucket].push_back(&document);
+  if (!options_.decide.tasks_from_generators) {
+    for (const Document& document : documents("E1")) ++evaluated[document.bucket];
+    for (const auto& [bucket, here] : buckets) available[bucket] = std::ssize(here);
+    available = in_proportion(available, evaluated);
+  }
+  std::vector<CalibrationExample> out;
+  for (const int64_t edge : options_.buckets) {
+    const std::string bucket = fmt::format("{}", edge);
+    const std::vector<const Document*>& here = buckets[bucket];
+    for (const Document* one : options_.decide.tasks_from_generators
+                                   ? share_of_tasks(here, kCalibrationDocumentsPerBucket)
+                                   : spread(here, available[bucket])) {
+      const Prompt context{one->questions.front().id, "", one->context, {}, Check::kContains};
+      out.push_back({context, one->task, bucket});
+    }
+  }
+  int64_t room = kCalibrationDocumentsPerBucket * std::ssize(options_.buckets);
+  for (const Prompt& prompt : prompts_) {
+    if (prompt.has_answer() || block_of_cluster_.at(prompt.cluster) != "CAL") continue;
+    if (room-- <= 0) break;
+    out.push_back({prompt, "", bucket_of(std::ssize(prompt.tokens), options_.buckets)});
+  }
+  return out;
+}
+
+std::string StudyBlocks::shared() const {
+  std::vector<BlockExample> examples;
+  for (const Prompt& prompt : prompts_) {
+    const auto block = block_of_cluster_.find(prompt.cluster);
+    if (block == block_of_cluster_.end()) continue;  // beyond the last bucket: in no block
+    examples.push_back({block->second, prompt.id, prompt.cluster, prompt.tokens});
+  }
+  for (const auto& [block, documents] : documents_) {
+    if (block == "AA" || !options_.decide.tasks_from_generators) continue;
+    for (const Document& document : documents) {
+      examples.push_back({block, document.questions.front().id,
+                          fmt::format("{} seed {}", document.task, document.seed),
+                          document.context});
+    }
+  }
+  return shared_by_blocks(examples);
 }
 
 std::vector<BlockSize> StudyBlocks::sizes() {

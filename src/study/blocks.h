@@ -8,6 +8,7 @@
 
 #include "decide/decide.h"
 #include "evaluate/generators.h"
+#include "study/calibration_pass.h"
 #include "study/study_options.h"
 #include "text/tokenizer.h"
 
@@ -32,6 +33,14 @@ class StudyBlocks {
   /// Contexts of a block without their questions, and the user's prompts of it that have no
   /// answers: for calibration, ranges and logits.
   std::vector<Prompt> contexts(const std::string& block, int64_t per_bucket);
+
+  /// Contexts of block CAL, in the evaluation's proportions of lengths and tasks, and the user's
+  /// prompts of it that have no answers, which no task asks about.
+  std::vector<CalibrationExample> calibration_examples();
+
+  /// What two blocks of the user's prompts and of the blocks that were made share; empty when they
+  /// are disjoint. The A/A block is a part of E1 and does not count as another one.
+  std::string shared() const;
 
   /// How much every look of every block has.
   std::vector<BlockSize> sizes();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "calibrate/fingerprint.h"
 #include "decide/evidence.h"
 #include "decide/thresholds.h"
 #include "evaluate/scorers.h"
@@ -20,7 +21,6 @@
 namespace kv {
 namespace {
 
-constexpr int64_t kCalibrationDocumentsPerBucket = 6;
 constexpr size_t kArmsPerPass = 8;  // caches of so many arms exist at a time
 
 std::string example_record_id(const std::string& block, const std::string& arm,
@@ -66,12 +66,17 @@ DecideStudy::~DecideStudy() = default;
 
 Verdict DecideStudy::run() {
   facts_ = {control_fact()};
-  if (facts_.front().holds) choose_tasks();
+  if (facts_.front().holds) {
+    choose_tasks();
+    facts_.push_back(disjoint_fact(""));
+  }
   while (true) {
     const Evidence evidence{log_.records(), model_->geometry(), facts_, blocks_.sizes()};
     Step step = next_step(options_.decide, evidence);
     if (Verdict* verdict = std::get_if<Verdict>(&step)) return std::move(*verdict);
     const Ask& ask = std::get<Ask>(step);
+    facts_.push_back(disjoint_fact(ask.block));
+    if (!facts_.back().holds) continue;  // before anything is measured on it
     const size_t before = log_.size();
     answer_ask(ask);
     if (log_.size() == before) {  // asked again it would be answered again
@@ -91,6 +96,21 @@ PreflightFact DecideStudy::control_fact() {
   const bool writes_text = options_.form != Form::kCompact;
   const bool is_broken = writes_text ? check.is_broken() : !std::isfinite(check.perplexity);
   return {"CONTROL_BROKEN", !is_broken, "", "", "the BF16 control is broken: " + check.text()};
+}
+
+/// The user's prompts are checked at once (block ""), a generated block when it is made.
+PreflightFact DecideStudy::disjoint_fact(const std::string& block) {
+  PreflightFact fact{"NOT_DISJOINT", true, "", "", ""};
+  const std::string made = block == "AA" ? "E1" : block;
+  if (!checked_blocks_.insert(made).second) return fact;
+  if (!made.empty()) {
+    if (!options_.decide.tasks_from_generators) return fact;
+    blocks_.documents(made);
+  }
+  progress_.check();
+  fact.text = blocks_.shared();
+  fact.holds = fact.text.empty();
+  return fact;
 }
 
 void DecideStudy::answer_ask(const Ask& ask) {
@@ -197,8 +217,8 @@ const Calibration& DecideStudy::calibration() {
     }
   }
   calibration_ = read_calibration(file);
-  check_calibration(*calibration_, source_.model_sha256, model_->spec().num_layers,
-                    model_->spec().num_kv_heads, file.string());
+  const auto differs = check_calibration(*calibration_, source_, model_->spec(), file.string());
+  notices_.insert(notices_.end(), differs.begin(), differs.end());
   return *calibration_;
 }
 
@@ -275,10 +295,24 @@ std::vector<RunnerArm> DecideStudy::arms_without_answers(const Document& documen
   return missing;
 }
 
+void DecideStudy::record_amax(const Document& document, const std::string& block,
+                              const AmaxObserver& observer) {
+  if (observer.tokens(0) == 0) return;  // the control has answered before
+  const AmaxRecord record =
+      amax_record(observer, block == "AA" ? "E1" : block, document.questions.front().id,
+                  document.task, document.bucket);
+  if (!log_.has(record.record_id)) log_.append(record);
+}
+
 void DecideStudy::score_document(const Document& document, const std::string& block,
                                  std::span<const RunnerArm> arms) {
   if (arms.empty()) return;
+  AmaxObserver observer(model_->spec().num_layers, model_->spec().num_kv_heads);
+  runner_.observe_control(block == "PILOT" ? nullptr : &observer);
   const auto answers = runner_.answer(document, arms);
+  runner_.observe_control(nullptr);
+  // Before the answers, by which a document counts as done.
+  record_amax(document, block, observer);
   std::vector<ExampleRecord> records;
   for (size_t arm = 0; arm < arms.size(); ++arm) {
     for (size_t q = 0; q < document.questions.size(); ++q) {
@@ -345,12 +379,17 @@ void DecideStudy::record_capacity(const Ask& ask) {
 }
 
 void DecideStudy::record_calibration() {
-  const std::vector<Prompt> material = blocks_.contexts("CAL", kCalibrationDocumentsPerBucket);
+  const std::vector<CalibrationExample> material = blocks_.calibration_examples();
   CalibrationSource source = source_;
   if (options_.decide.tasks_from_generators) {
     source.prompts += fmt::format(" and generated documents (block CAL, seed {})", options_.seed);
   }
-  calibration_ = calibrate(model_, material, source, options_.plan, progress_);
+  CalibrationOptions how;
+  how.estimator = options_.estimator;
+  how.values_file = folder_ / "values.bin";
+  how.plan = options_.plan;
+  const CalibrationPass pass = run_calibration_pass(model_, material, how, log_, progress_);
+  calibration_ = calibration_of(*model_, pass, material, options_.estimator, source);
   const auto file = folder_ / "scales.json";
   write_calibration(file, *calibration_);
   CalibrationRecord record;

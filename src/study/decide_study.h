@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,12 +48,16 @@ class DecideStudy {
   void record_kld(const Ask& ask);
 
   PreflightFact control_fact();
+  PreflightFact disjoint_fact(const std::string& block);
   void choose_tasks();
   std::optional<double> pilot_score(const std::string& task);
   /// Those of `arms` that have to answer the document's questions on this block. Answers of the
   /// control on E1 that AA has already are taken over.
   std::vector<RunnerArm> arms_without_answers(const Document& document, const std::string& block,
                                               std::span<const RunnerArm> arms);
+  /// What the control's cache stored of the document's context, unless the log has it.
+  void record_amax(const Document& document, const std::string& block,
+                   const AmaxObserver& observer);
   void score_document(const Document& document, const std::string& block,
                       std::span<const RunnerArm> arms);
   ExampleRecord judge(const Document& document, const Question& question, const Answer& answer,
@@ -72,6 +77,7 @@ class DecideStudy {
   std::optional<Calibration> calibration_;
   std::vector<std::string> notices_;
   std::vector<PreflightFact> facts_;
+  std::set<std::string> checked_blocks_;  // against all that were made before them
 };
 
 }  // namespace kv

@@ -95,15 +95,16 @@ class DocumentRun {
   DocumentRun(Engine& engine, const Document& document) : engine_(engine), document_(document) {}
 
   /// `answers` gets one entry per question.
-  void add_arm(int arm, std::vector<Answer>& answers) {
+  void add_arm(int arm, std::vector<Answer>& answers, AttentionObserver* observer) {
     contexts_.push_back(engine_.start(arm));
+    observers_.push_back(observer);
     answers_.push_back(&answers);
   }
 
   void prefill() {
     std::vector<Request> requests;
-    for (Sequence& context : contexts_)
-      requests.push_back({&context, document_.context, -1, nullptr});
+    for (size_t arm = 0; arm < contexts_.size(); ++arm)
+      requests.push_back({&contexts_[arm], document_.context, -1, observers_[arm]});
     engine_.run(requests);
   }
 
@@ -182,6 +183,7 @@ class DocumentRun {
   Engine& engine_;
   const Document& document_;
   std::vector<Sequence> contexts_;
+  std::vector<AttentionObserver*> observers_;
   std::vector<std::vector<Answer>*> answers_;
   std::vector<Asked> forced_, free_;
 };
@@ -198,7 +200,9 @@ std::vector<std::vector<Answer>> EngineRunner::answer(const Document& document,
     Lane& lane = lane_for(repeat, tokens);
     DocumentRun run(lane.engine, document);
     for (size_t i = 0; i < arms.size(); ++i) {
-      if (arms[i].repeat == repeat) run.add_arm(lane.number_of(arms[i]), out[i]);
+      if (arms[i].repeat != repeat) continue;
+      const bool is_control = !repeat && arms[i].arm.spec.layout == ArmLayout::kBf16;
+      run.add_arm(lane.number_of(arms[i]), out[i], is_control ? control_observer_ : nullptr);
     }
     run.prefill();
     run.ask(max_new_tokens_, stop_ids_);

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "evaluate/logit_metrics.h"
+#include "study/calibration_pass.h"
 #include "text/sha256.h"
 
 namespace kv {
@@ -66,6 +67,13 @@ class PromptRecords {
   ControlRow control_;
   std::map<std::pair<std::string, size_t>, LogitRecord> records_;
 };
+
+void append_amax(const AmaxObserver& observer, const std::string& block, const Prompt& prompt,
+                 RecordLog& log) {
+  const auto bucket = fmt::format("{}", length_bin(std::ssize(prompt.tokens)));
+  const AmaxRecord record = amax_record(observer, block, prompt.id, "", bucket);
+  if (!log.has(record.record_id)) log.append(record);
+}
 
 /// Whether every bucket that the prompt's positions reach has its record under every arm.
 bool is_done(const RecordLog& log, const Prompt& prompt, const std::vector<std::string>& arms,
@@ -129,12 +137,16 @@ void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const P
     std::vector<Request> requests;
     for (Sequence& sequence : sequences)
       requests.push_back({&sequence, prompt->tokens, 0, nullptr});
+    AmaxObserver amax(model->spec().num_layers, model->spec().num_kv_heads);
+    if (options.with_amax) requests.front().observer = &amax;
     PromptRecords records(*prompt, names, options);
     engine.run(requests, [&](std::span<const LogitRow> rows) {
       records.add(rows);
       done += std::ssize(rows);
       progress.update("logits: " + options.block, done, total, "tokens");
     });
+    // Before the logits, by which a prompt counts as done.
+    if (options.with_amax) append_amax(amax, options.block, *prompt, log);
     records.append_to(log);
   }
   std::vector<ArmFacts> facts;

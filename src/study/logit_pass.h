@@ -25,6 +25,7 @@ struct LogitPassOptions {
   std::string block;                  // goes into the records
   std::vector<int64_t> bucket_edges;  // of positions
   BatchPlan plan;
+  bool with_amax = false;  // an AmaxRecord of every prompt, from the control
 };
 
 /// Feeds every prompt through the control and all arms in lockstep and compares their logits at

@@ -54,6 +54,10 @@ class EngineRunner : public Runner {
   std::vector<std::vector<Answer>> answer(const Document& document,
                                           std::span<const RunnerArm> arms) override;
 
+  /// Shows `observer` what the control's cache stores of the contexts that answer() prefills, its
+  /// repeat's not; null for nobody. Changes no answer.
+  void observe_control(AttentionObserver* observer) { control_observer_ = observer; }
+
   /// What the arms really were so far.
   std::vector<ArmFacts> facts() const;
 
@@ -67,6 +71,7 @@ class EngineRunner : public Runner {
   std::vector<int32_t> stop_ids_;
   int64_t max_new_tokens_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  AttentionObserver* control_observer_ = nullptr;
   std::vector<ArmFacts> past_facts_;  // of lanes that were replaced by larger ones
 };
 

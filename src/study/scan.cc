@@ -4,34 +4,17 @@
 
 #include <algorithm>
 
-#include "calibrate/amax_observer.h"
 #include "decide/flags.h"
 #include "kvscale/error.h"
-#include "text/sha256.h"
+#include "study/observe.h"
 
 namespace kv {
 namespace {
 
-/// Feeds the prompts to the control, one after another, with an observer looking on.
-void observe(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
-             const BatchPlan& plan, const std::string& stage, AttentionObserver& observer,
-             Progress& progress, const std::function<void()>& after_each) {
-  int64_t longest = 0, total = 0, done = 0;
-  for (const Prompt& prompt : prompts) {
-    longest = std::max(longest, std::ssize(prompt.tokens));
-    total += std::ssize(prompt.tokens);
-  }
-  Engine engine(model, plan);
-  engine.add_arm(ArmSpec{}, std::nullopt, longest);
-  for (const Prompt& prompt : prompts) {
-    progress.check();
-    Sequence sequence = engine.start(0);
-    const Request request{&sequence, prompt.tokens, -1, &observer};
-    engine.run({&request, 1});
-    after_each();
-    done += std::ssize(prompt.tokens);
-    progress.update(stage, done, total, "tokens");
-  }
+std::vector<const Prompt*> pointers_to(std::span<const Prompt> prompts) {
+  std::vector<const Prompt*> out;
+  for (const Prompt& prompt : prompts) out.push_back(&prompt);
+  return out;
 }
 
 std::vector<RangeLayout> range_layouts(std::span<const ArmLayout> layouts,
@@ -63,34 +46,6 @@ std::vector<RangeRecord> of_layout(const std::vector<RangeRecord>& ranges,
 
 }  // namespace
 
-std::string prompts_sha256(std::span<const Prompt> prompts) {
-  Sha256 hash;
-  for (const Prompt& prompt : prompts) {
-    hash.add_field({reinterpret_cast<const char*>(prompt.tokens.data()),
-                    prompt.tokens.size() * sizeof(int32_t)});
-  }
-  return hash.hex();
-}
-
-Calibration calibrate(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
-                      const CalibrationSource& source, const BatchPlan& plan, Progress& progress) {
-  AmaxObserver observer(model->spec().num_layers, model->spec().num_kv_heads);
-  observe(model, prompts, plan, "amax", observer, progress, [] {});
-  CalibrationSource counted = source;
-  counted.prompts_sha256 = prompts_sha256(prompts);
-  counted.examples = std::ssize(prompts);
-  counted.tokens = counted.max_tokens = 0;
-  for (const Prompt& prompt : prompts) {
-    counted.tokens += std::ssize(prompt.tokens);
-    counted.max_tokens = std::max(counted.max_tokens, std::ssize(prompt.tokens));
-    counted.token_ids.insert(counted.token_ids.end(), prompt.tokens.begin(), prompt.tokens.end());
-  }
-  std::ranges::sort(counted.token_ids);
-  counted.token_ids.erase(std::unique(counted.token_ids.begin(), counted.token_ids.end()),
-                          counted.token_ids.end());
-  return finish_calibration(observer, counted);
-}
-
 std::vector<UnseenToken> find_unseen_tokens(const std::shared_ptr<const Model>& model,
                                             std::span<const Prompt> prompts,
                                             const Calibration& calibration, const BatchPlan& plan,
@@ -105,7 +60,9 @@ std::vector<UnseenToken> find_unseen_tokens(const std::shared_ptr<const Model>& 
   for (const Prompt& prompt : prompts) {
     if (unseen_ids(calibration.source, prompt.tokens).empty()) continue;
     observer.begin(prompt.tokens);
-    observe(model, {&prompt, 1}, plan, "tokens without calibration", observer, progress, [] {});
+    const Prompt* one = &prompt;
+    observe(model, {&one, 1}, plan, "tokens without calibration", observer, progress,
+            [](size_t) {});
   }
   return observer.worst_first();
 }
@@ -128,7 +85,8 @@ std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& mode
         range.first_query, range.first_query + 1, longest));
   }
   RangeMeter meter(range_layouts(layouts, calibration), range);
-  observe(model, prompts, plan, "ranges", meter, progress, [&] { meter.end_sequence(0); });
+  observe(model, pointers_to(prompts), plan, "ranges", meter, progress,
+          [&](size_t) { meter.end_sequence(0); });
   const std::vector<RangeRecord> records = meter.finish();
   for (const RangeRecord& record : records) {
     if (!log.has(record.record_id)) log.append(record);

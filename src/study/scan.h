@@ -9,6 +9,7 @@
 #include "calibrate/calibration.h"
 #include "calibrate/unseen_tokens.h"
 #include "evaluate/range_health.h"
+#include "study/calibration_pass.h"
 #include "study/logit_pass.h"
 
 namespace kv {
@@ -36,10 +37,6 @@ ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const P
                     const CalibrationSource& source, const ScanOptions& options, RecordLog& log,
                     Progress& progress);
 
-/// The amax pass alone.
-Calibration calibrate(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
-                      const CalibrationSource& source, const BatchPlan& plan, Progress& progress);
-
 /// The token ids of `prompts` that the calibration never fed, measured by a pass of the control
 /// over the prompts that have some; most clipped first. Nothing runs when there are none, or when
 /// the calibration does not say which it fed.
@@ -55,8 +52,5 @@ std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& mode
                                         std::span<const ArmLayout> layouts,
                                         const RangeOptions& range, const BatchPlan& plan,
                                         RecordLog& log, Progress& progress);
-
-/// Hash over all prompts' token ids.
-std::string prompts_sha256(std::span<const Prompt> prompts);
 
 }  // namespace kv

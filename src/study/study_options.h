@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/estimator.h"
 #include "checkpoint/model_spec.h"
 #include "decide/decide.h"
 #include "evaluate/generators.h"
@@ -20,6 +21,7 @@ struct StudyOptions {
   std::vector<std::string> tasks;
   Form form = Form::kPlain;
   uint64_t seed = 20260;
+  Estimator estimator;          // of static scales
   int64_t max_new_tokens = 64;  // of answers that are generated freely
   BatchPlan plan;
 };

@@ -42,6 +42,16 @@ std::vector<float> amaxes(const AmaxObserver& observer) {
   return out;
 }
 
+CalibrationSource fed(std::vector<int32_t> ids) {
+  CalibrationSource source;
+  source.model_sha256 = "model";
+  source.tokenizer_sha256 = "tokenizer";
+  source.prompts = "p.jsonl";
+  source.prompts_sha256 = "ids";
+  source.token_ids = std::move(ids);
+  return source;
+}
+
 // Eight prompts of unequal lengths, one at a time, all in one call, and backwards. There is no
 // padding: only tokens that are fed are shown.
 TEST(CalibCases, Case35AmaxDoesNotDependOnBatchOrOrder) {
@@ -115,8 +125,12 @@ TEST(CalibCases, Case44E5m2CostsTwiceTheErrorOfE4m3) {
 TEST(CalibCases, Case28TheFileNamesItsData) {
   AmaxObserver observer(1, kHeads);
   show(observer, random_rows(3, 7), 0, 3);
-  const CalibrationSource source{"model", "tokenizer", "p.jsonl", "ids", 2, 3, 2, {5, 6}};
-  EXPECT_EQ(finish_calibration(observer, source).source, source);
+  CalibrationSource source = fed({5, 6});
+  source.examples = 1;
+  source.tokens = source.max_tokens = 3;
+  source.length_histogram = {{16, 1}};
+  const ExampleAmax example = read_example(observer, "a");
+  EXPECT_EQ(finish_calibration(1, kHeads, {&example, 1}, {}, nullptr, source).source, source);
 }
 
 // Calibrated on raw text, evaluated with a template whose token has keys 20 times as large: it is
@@ -127,8 +141,9 @@ TEST(CalibCases, Case48TokensThatCalibrationNeverSawAreNamedWithTheirRanges) {
   std::vector<uint16_t> rows = random_rows(4, 8);
   AmaxObserver observer(1, kHeads);
   show(observer, rows, 0, 4);
+  const ExampleAmax example = read_example(observer, "a");
   const Calibration calibration =
-      finish_calibration(observer, {"model", "tokenizer", "p.jsonl", "ids", 1, 4, 4, {11, 12, 13}});
+      finish_calibration(1, kHeads, {&example, 1}, {}, nullptr, fed({11, 12, 13}));
 
   const std::vector<int32_t> ids = unseen_ids(calibration.source, templated);
   EXPECT_EQ(ids, (std::vector<int32_t>{40, kTemplateToken}));

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "calibrate/fingerprint.h"
 #include "kvscale/error.h"
 #include "numeric/bf16.h"
 
@@ -31,13 +32,31 @@ void show(AmaxObserver& observer, int64_t layer, const std::vector<float>& value
   observer.on_attention(tap);
 }
 
-Calibration two_layers() {
+Calibration two_layers(const std::string& created = "2026-01-31T12:00:00Z") {
+  std::vector<ExampleAmax> examples;
   AmaxObserver observer(2, 2);
-  show(observer, 0, {1, -56, 3, 4}, 2);
-  show(observer, 0, {2, 5, -100, 4}, 2);
-  show(observer, 1, {448, 0, 0, 0}, 2);
-  return finish_calibration(
-      observer, {"model-hash", "tokenizer-hash", "p.jsonl", "ids-hash", 1, 2, 2, {7, 8, 9, 12}});
+  for (int i = 0; i < 2; ++i) {
+    show(observer, 0, {1, -56, 3, 4}, 2);
+    show(observer, 0, {2, 5, -100, 4}, 2);
+    show(observer, 1, {448, 0, 0, 0}, 2);
+    examples.push_back(read_example(observer, "a"));
+    observer.reset();
+  }
+  CalibrationSource source;
+  source.model_sha256 = "model-hash";
+  source.tokenizer_sha256 = "tokenizer-hash";
+  source.prompts = "p.jsonl";
+  source.prompts_sha256 = "ids-hash";
+  source.token_ids = {7, 8, 9, 12};
+  source.config_sha256 = "config-hash";
+  source.rope = "theta 10000, default";
+  source.chat_template_sha256 = "none";
+  source.head_dim = 2;
+  source.tool_version = "1";
+  source.attention = "scalar";
+  source.machine = "a machine";
+  source.created_utc = created;
+  return finish_calibration(2, 2, examples, {}, nullptr, source);
 }
 
 std::string message_of(const std::function<void()>& action) {
@@ -74,11 +93,59 @@ TEST(Calibration, ADeadHeadGetsScale1AndIsNamed) {
 TEST(Calibration, ALayerThatSawNothingOrSawNanIsAnError) {
   AmaxObserver observer(2, 1);
   show(observer, 0, {1, 2}, 1);
-  EXPECT_EQ(message_of([&] { finish_calibration(observer, {}); }),
-            "calibration: layer 1: 0 values observed");
+  EXPECT_EQ(message_of([&] { read_example(observer, "p7"); }),
+            "calibration: example \"p7\": layer 1: 0 values observed");
   show(observer, 1, {1, std::nanf("")}, 1);
-  EXPECT_EQ(message_of([&] { finish_calibration(observer, {}); }),
-            "calibration: layer 1 side k head 0: 1 values are not finite");
+  EXPECT_EQ(message_of([&] { read_example(observer, "p7"); }),
+            "calibration: example \"p7\": layer 1 side k head 0: 1 values are not finite");
+  EXPECT_EQ(message_of([&] { finish_calibration(2, 1, {}, {}, nullptr, {}); }),
+            "calibration: expected examples, found none");
+}
+
+/// One layer, one head, values of the two sides alike.
+Calibration of_amaxes(const std::vector<float>& amaxes) {
+  std::vector<ExampleAmax> examples;
+  for (const float amax : amaxes) examples.push_back({10, {amax, 1}});
+  return finish_calibration(1, 1, examples, {}, nullptr, {});
+}
+
+TEST(Convergence, GrowthOverTheSecondHalfIsNamedAboveOnePercent) {
+  const Calibration grown = of_amaxes({4, 2, 1, 4.125f});
+  EXPECT_EQ(grown.half_amax, (std::vector<float>{4, 1}));
+  EXPECT_EQ(grown.warnings,
+            std::vector<std::string>{
+                "NOT_CONVERGED: from the first 2 examples to all 4 amax grew by more than 1 % in 1 "
+                "of 2 layers' sides: layer 0 side k by 3.1 % (4 to 4.125)"});
+  EXPECT_TRUE(of_amaxes({4, 2, 1, 4.03125f}).warnings.empty()) << "0.8 %";
+  EXPECT_TRUE(of_amaxes({4, 4.125f, 1}).warnings.size() == 1) << "half of 3 is 1";
+  EXPECT_EQ(of_amaxes({4}).warnings.at(0).substr(0, 27), "NOT_CONVERGED: one example:");
+}
+
+TEST(Convergence, WorstFirstAndNotAllOfMany) {
+  std::vector<ExampleAmax> examples(2);
+  for (int i = 0; i < 20; ++i) {
+    examples[0].amax.push_back(1);
+    examples[1].amax.push_back(1 + 0.125f * static_cast<float>(i));
+  }
+  const Calibration c = finish_calibration(10, 1, examples, {}, nullptr, {});
+  ASSERT_EQ(c.warnings.size(), 1u);
+  EXPECT_NE(c.warnings[0].find("in 19 of 20 layers' sides: layer 9 side v by 237.5 % (1 to 3.375), "
+                               "layer 9 side k by"),
+            std::string::npos)
+      << c.warnings[0];
+  EXPECT_TRUE(c.warnings[0].ends_with("layer 7 side k by 175.0 % (1 to 2.75), ..."))
+      << c.warnings[0];
+}
+
+TEST(Calibration, SaysWhatLengthsItSaw) {
+  std::vector<ExampleAmax> examples;
+  for (const int64_t tokens : {1, 16, 17, 256, 257, 300}) examples.push_back({tokens, {1, 1}});
+  const CalibrationSource source = finish_calibration(1, 1, examples, {}, nullptr, {}).source;
+  EXPECT_EQ(source.length_histogram,
+            (std::map<int64_t, int64_t>{{16, 2}, {32, 1}, {256, 1}, {512, 2}}));
+  EXPECT_EQ(source.examples, 6);
+  EXPECT_EQ(source.tokens, 847);
+  EXPECT_EQ(source.max_tokens, 300);
 }
 
 class ScaleFile : public testing::Test {
@@ -86,11 +153,14 @@ class ScaleFile : public testing::Test {
   void SetUp() override {
     path_ = fs::temp_directory_path() / ("kvscale-scales-" + std::to_string(::getpid()) + ".json");
     write_calibration(path_, two_layers());
-    std::stringstream text;
-    text << std::ifstream(path_).rdbuf();
-    text_ = text.str();
+    text_ = read_text();
   }
   void TearDown() override { fs::remove(path_); }
+  std::string read_text() const {
+    std::stringstream text;
+    text << std::ifstream(path_).rdbuf();
+    return text.str();
+  }
   void rewrite(const std::string& text) const { std::ofstream(path_) << text; }
 
   fs::path path_;
@@ -99,15 +169,92 @@ class ScaleFile : public testing::Test {
 
 TEST_F(ScaleFile, RoundTrips) { EXPECT_EQ(read_calibration(path_), two_layers()); }
 
-TEST_F(ScaleFile, OfAnotherModelLoadsNowhere) {
+TEST_F(ScaleFile, TheSameCalibrationGivesTheSameBytesWhenever) {
+  write_calibration(path_, two_layers());
+  EXPECT_EQ(read_text(), text_);
+  write_calibration(path_, two_layers("2027-12-01T00:00:00Z"));
+  std::istringstream before(text_), after(read_text());
+  std::vector<std::string> changed;
+  for (std::string a, b; std::getline(before, a) && std::getline(after, b);) {
+    if (a != b) changed.push_back(b.substr(0, b.find(':')));
+  }
+  EXPECT_EQ(changed, (std::vector<std::string>{" \"created_utc\"", " \"self_sha256\""}));
+}
+
+TEST_F(ScaleFile, OfAnotherSchemaIsRefusedByItsNumber) {
+  std::string older = text_;
+  older.replace(older.find("\"schema\": 3"), 11, "\"schema\": 2");
+  rewrite(older);
   EXPECT_NE(message_of([&] {
-              check_calibration(two_layers(), "other", 2, 2, "s.json");
-            }).find("s.json: model_sha256"),
+              read_calibration(path_);
+            }).find("schema: expected 3, found 2: written by another version of kvscale"),
             std::string::npos);
-  EXPECT_NE(message_of([&] {
-              check_calibration(two_layers(), "model-hash", 3, 2, "s.json");
-            }).find("layers"),
+}
+
+ModelSpec model_of_two_layers() {
+  ModelSpec spec;
+  spec.architecture = "llama";
+  spec.num_layers = spec.num_kv_heads = spec.num_q_heads = 2;
+  spec.head_dim = 4;
+  spec.vocab_size = 20;
+  return spec;
+}
+
+// Every field by itself, on the file's side and on the model's.
+TEST_F(ScaleFile, AnyFieldOfAnotherModelIsAnErrorThatNamesIt) {
+  const ModelSpec model = model_of_two_layers();
+  Calibration c = two_layers();
+  add_model_fields(model, c.source);
+  const CalibrationSource here = c.source;
+  EXPECT_TRUE(check_calibration(c, here, model, "s.json").empty());
+  const auto refused = [&](const Calibration& other, const ModelSpec& spec) {
+    return message_of([&] { check_calibration(other, here, spec, "s.json"); });
+  };
+  const std::pair<const char*, std::string CalibrationSource::*> texts[] = {
+      {"model_sha256", &CalibrationSource::model_sha256},
+      {"config_sha256", &CalibrationSource::config_sha256},
+      {"tokenizer_sha256", &CalibrationSource::tokenizer_sha256},
+      {"chat_template_sha256", &CalibrationSource::chat_template_sha256},
+      {"rope", &CalibrationSource::rope}};
+  for (const auto& [field, member] : texts) {
+    Calibration other = c;
+    other.source.*member = "another";
+    EXPECT_EQ(refused(other, model), std::string("s.json: ") + field + ": expected " +
+                                         (c.source.*member) + " (the model's), found another");
+  }
+  const std::pair<const char*, std::function<void(ModelSpec&)>> changes[] = {
+      {"layers: expected 3", [](ModelSpec& m) { m.num_layers = 3; }},
+      {"kv_heads: expected 1", [](ModelSpec& m) { m.num_kv_heads = 1; }},
+      {"head_dim: expected 8", [](ModelSpec& m) { m.head_dim = 8; }},
+      {"rope: expected theta 500000, default", [](ModelSpec& m) { m.rope.theta = 500000; }},
+      {"rope: expected theta 10000, linear, factor 2",
+       [](ModelSpec& m) {
+         m.rope.type = RopeType::kLinear;
+         m.rope.factor = 2;
+       }},
+      {"config_sha256: expected ", [](ModelSpec& m) { m.has_qkv_bias = true; }}};
+  for (const auto& [message, change] : changes) {
+    ModelSpec other = model;
+    change(other);
+    EXPECT_EQ(refused(c, other).find(std::string("s.json: ") + message), 0u) << refused(c, other);
+  }
+}
+
+TEST_F(ScaleFile, AnotherMachineOrVersionLoadsWithANotice) {
+  const ModelSpec model = model_of_two_layers();
+  Calibration c = two_layers();
+  add_model_fields(model, c.source);
+  CalibrationSource here = c.source;
+  here.machine = "another machine";
+  here.tool_version = "2";
+  const std::vector<std::string> notices = check_calibration(c, here, model, "s.json");
+  ASSERT_EQ(notices.size(), 2u);
+  EXPECT_EQ(notices[0].find("REVALIDATE: s.json: engine.version: calibrated with 1, here it is 2"),
+            0u)
+      << notices[0];
+  EXPECT_NE(notices[1].find("engine.machine: calibrated with a machine, here it is another"),
             std::string::npos);
+  EXPECT_TRUE(check_calibration(c, {}, model, "s.json").empty()) << "what is not known";
 }
 
 TEST_F(ScaleFile, AnEditedNumberIsNoticed) {

@@ -434,6 +434,74 @@ TEST_F(Cli, EvalNamesTokensWithoutCalibration) {
   EXPECT_TRUE(has(notice, "1001 (at 2 positions")) << notice;
 }
 
+TEST_F(Cli, CalibrateKnowsEstimatorsAndRefusesOthers) {
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [" + ids(80) + "]}\n");
+  for (const std::string one : {"percentile:99", "mse", "pow2"}) {
+    const Result r = run("calibrate tiny --prompts p.jsonl --json --estimator " + one);
+    ASSERT_EQ(r.code, 0) << r.err;
+    const std::string file = Json::parse(r.out).at("scale_file");
+    const Json scales = Json::parse(read(file));
+    EXPECT_EQ(scales.at("estimator").at("name"), one.substr(0, one.find(':')));
+    EXPECT_NE(scales.at("rope"), "");
+    EXPECT_EQ(scales.at("chat_template_sha256").get<std::string>().size(), 64u);
+    EXPECT_EQ(scales.at("head_dim"), 64);
+    EXPECT_EQ(scales.at("dataset").at("lengths"), Json::parse(R"([{"up_to":128,"examples":1}])"));
+    EXPECT_EQ(run("eval tiny --prompts p.jsonl --arms fp8_tensor/scales=" + file).code, 0);
+  }
+  const Result r = run("calibrate tiny --prompts p.jsonl --estimator max");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_TRUE(has(r.err, "estimator: expected amax, percentile:P")) << r.err;
+}
+
+TEST_F(Cli, WarmupSaysWhatTheOtherRequestsLose) {
+  write("p.jsonl", "{\"id\": \"a\", \"ids\": [1, 1, 1]}\n{\"id\": \"b\", \"ids\": [" + ids(80) +
+                       "]}\n{\"id\": \"c\", \"ids\": [" + ids(40) + "]}\n");
+  const Result r = run("calibrate tiny --prompts p.jsonl --warmup 1 --out w --json");
+  ASSERT_EQ(r.code, 0) << r.err;
+  const Json out = Json::parse(r.out);
+  EXPECT_EQ(out.at("examples"), 1);
+  const Json& warmup = out.at("warmup");
+  EXPECT_EQ(warmup.at("kld_tokens"), 79 + 39);
+  ASSERT_EQ(warmup.at("layers").size(), 12u);
+  int64_t clipped = 0;
+  double largest = 0;
+  for (const Json& layer : warmup.at("layers")) {
+    EXPECT_GE(layer.at("amax_ratio"), 1);
+    largest = std::max(largest, layer.at("amax_ratio").get<double>());
+    clipped += layer.at("clipped").get<int64_t>();
+  }
+  EXPECT_GT(largest, 1.2);
+  EXPECT_GT(clipped, 0);
+  EXPECT_EQ(Json::parse(read("w/scales-all.json")).at("dataset").at("examples"), 3);
+  EXPECT_EQ(Json::parse(read("w/scales.json")).at("dataset").at("examples"), 1);
+  const Result again = run("calibrate tiny --prompts p.jsonl --warmup 1 --out w");
+  EXPECT_TRUE(has(again.out, "scales of the first 1 of 3 requests: all of them raise amax"))
+      << again.out;
+  EXPECT_EQ(run("calibrate tiny --prompts p.jsonl --warmup 3").code, 1);
+}
+
+TEST_F(Cli, EvalSaysThatScalesDoNotRepresentThePrompts) {
+  std::string few, many;
+  for (int i = 0; i < 10; ++i) {
+    const std::string begin = "{\"id\": \"" + std::to_string(i) + "\", \"ids\": [";
+    few += begin + std::to_string(i + 1) + ", 2, 3]}\n";
+    many += begin + std::to_string(i + 1) + ", " + ids(60) + "]}\n";
+  }
+  write("few.jsonl", few);
+  write("many.jsonl", many);
+  ASSERT_EQ(run("calibrate tiny --prompts few.jsonl --out c").code, 0);
+  const std::string arm = " --arms fp8_tensor/scales=c/scales.json --json";
+  const Result same = run("eval tiny --prompts few.jsonl" + arm);
+  EXPECT_TRUE(Json::parse(same.out).at("notices").empty()) << same.out;
+  const Result other = run("eval tiny --prompts many.jsonl" + arm);
+  const std::string notice = Json::parse(other.out).at("notices").at(0);
+  EXPECT_TRUE(has(notice,
+                  "c/scales.json: CAL_NOT_REPRESENTATIVE: more contexts exceed the amax of "
+                  "10 calibration examples"))
+      << notice;
+  EXPECT_TRUE(has(notice, "(10 of 10, ") && has(notice, "in bucket 64; p ")) << notice;
+}
+
 TEST_F(Cli, CalibrateRefusesToGuessPrompts) {
   const Result r = run("calibrate tiny");
   EXPECT_EQ(r.code, 1);

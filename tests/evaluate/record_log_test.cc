@@ -101,6 +101,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<LogitRecord>(), num_fields<LogitRecord>());
   EXPECT_EQ(num_visited<RangeRecord>(), num_fields<RangeRecord>());
   EXPECT_EQ(num_visited<ArmRecord>(), num_fields<ArmRecord>());
+  EXPECT_EQ(num_visited<AmaxRecord>(), num_fields<AmaxRecord>());
   EXPECT_EQ(num_visited<CalibrationRecord>(), num_fields<CalibrationRecord>());
   EXPECT_EQ(num_visited<CapacityRecord>(), num_fields<CapacityRecord>());
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
@@ -112,6 +113,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto logit = filled<LogitRecord>(200);
   const auto range = filled<RangeRecord>(300);
   const auto arm = filled<ArmRecord>(400);
+  const auto amax = filled<AmaxRecord>(450);
   const auto calibration = filled<CalibrationRecord>(500);
   const auto capacity = filled<CapacityRecord>(600);
   const auto support = filled<SupportRecord>(700);
@@ -122,6 +124,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(logit);
     log.append(range);
     log.append(arm);
+    log.append(amax);
     log.append(calibration);
     log.append(capacity);
     log.append(support);
@@ -138,6 +141,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(logit, records->logits.at(0));
     expect_equal(range, records->ranges.at(0));
     expect_equal(arm, records->arms.at(0));
+    expect_equal(amax, records->amaxes.at(0));
     expect_equal(calibration, records->calibrations.at(0));
     expect_equal(capacity, records->capacities.at(0));
     expect_equal(support, records->supports.at(0));

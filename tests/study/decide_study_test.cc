@@ -103,6 +103,19 @@ TEST(PlantedModels, ClippingIsCalibratedPerTensor) {
   EXPECT_EQ(name(verdict.outcome), "CALIBRATE_PER_TENSOR") << verdict.sentence << "\n"
                                                            << trace_of(verdict);
   EXPECT_EQ(verdict.layout, "fp8_tensor");
+  // What the control stored of every context is on record, and the calibration set was held to it.
+  std::map<std::string, int> contexts;
+  for (const AmaxRecord& one : read_records(study.folder / "records.jsonl").amaxes) {
+    ++contexts[one.block];
+    EXPECT_EQ(one.amax.size(), 6u * 2 * 2);
+  }
+  EXPECT_EQ(contexts["E1"], 30);
+  EXPECT_EQ(contexts["E2"], 30);
+  EXPECT_GE(contexts["CAL"], 6);
+  EXPECT_EQ(contexts.size(), 3u);
+  for (const std::string& notice : verdict.notices) {
+    EXPECT_EQ(notice.find("represents what is evaluated was not tested"), std::string::npos);
+  }
 }
 
 TEST(PlantedModels, HeadDispersionGetsAScalePerHead) {
