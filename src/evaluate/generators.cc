@@ -7,8 +7,8 @@
 #include <array>
 #include <span>
 
-#include "evaluate/drafts.h"
 #include "evaluate/question_cut.h"
+#include "evaluate/task.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
 #include "text/tokenizer.h"
@@ -24,89 +24,106 @@ void append(std::vector<int32_t>& ids, std::span<const int32_t> more) {
   ids.insert(ids.end(), more.begin(), more.end());
 }
 
+/// Writes the documents of one task in text.
 class Generator {
  public:
   Generator(const Tokenizer& tokenizer, const GeneratorOptions& options)
       : tokenizer_(tokenizer),
         options_(options),
-        cut_(tokenizer, options.task, options.form),
-        drafts_(tokenizer, options, cut_) {}
+        filler_(tokenizer, options.filler),
+        task_(make_task(options_, filler_)),
+        cut_(tokenizer, options.task, *task_) {}
 
   Document document(int64_t target, int64_t index) const;
 
  private:
-  Document finished(const Draft& draft, std::vector<int32_t> context, int64_t target,
-                    int64_t index) const;
-  Question question(const Fact& fact, const Document& document) const;
+  Document finished(const DraftRequest& request, const Draft& draft,
+                    std::vector<int32_t> context) const;
+  Question question(const DraftRequest& request, const AskedText& asked,
+                    const Document& document) const;
 
   const Tokenizer& tokenizer_;
-  const GeneratorOptions& options_;
+  GeneratorOptions options_;
+  FillerMaker filler_;
+  std::unique_ptr<Task> task_;
   QuestionCut cut_;
-  DraftMaker drafts_;
 };
+
+/// The strata of a bucket are dealt to its documents in turn, so that each document's questions lie
+/// all over its context.
+std::vector<double> stratified_depths(const GeneratorOptions& options, int64_t target,
+                                      int64_t index) {
+  SplitMix64 random(mix(document_seed(options, target, index) + 3));
+  const int64_t strata = options.documents * options.questions_per_document;
+  std::vector<double> out;
+  for (int64_t stratum = index; stratum < strata; stratum += options.documents) {
+    out.push_back((static_cast<double>(stratum) + random.uniform()) / static_cast<double>(strata));
+  }
+  return out;
+}
 
 Document Generator::document(int64_t target, int64_t index) const {
   const auto prefix = tokenizer_.prefix_ids();
   const int64_t shortest = target - target / 100;
   // Costs of lines add up, but a line and the tail may share a token; one correction mends that.
   constexpr int kAttempts = 8;
-  int64_t tokens = target - drafts_.cost(cut_.tail()) - static_cast<int64_t>(prefix.size());
+  DraftRequest request{options_, cut_, target,
+                       index,    0,    stratified_depths(options_, target, index)};
+  request.tokens = target - filler_.cost(cut_.tail()) - std::ssize(prefix);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const Draft drafted = drafts_.draft(target, index, tokens);
+    const Draft drafted = task_->draft(request);
     std::vector<int32_t> context(prefix.begin(), prefix.end());
-    append(context, cut_.encode(cut_.context(drafted.body)));
-    const auto [least, most] = std::minmax_element(
-        drafted.asked.begin(), drafted.asked.end(),
-        [](const auto& a, const auto& b) { return a.asking_cost < b.asking_cost; });
-    const auto size = static_cast<int64_t>(context.size());
-    if (size + most->asking_cost <= target && size + least->asking_cost >= shortest) {
-      return finished(drafted, std::move(context), target, index);
+    append(context, cut_.encode(cut_.context(drafted.body())));
+    const auto [least, most] =
+        std::minmax_element(drafted.asked.begin(), drafted.asked.end(),
+                            [](const auto& a, const auto& b) { return a.cost < b.cost; });
+    const int64_t size = std::ssize(context);
+    if (size + most->cost <= target && size + least->cost >= shortest) {
+      return finished(request, drafted, std::move(context));
     }
-    tokens -= size + most->asking_cost - target;
+    request.tokens -= size + most->cost - target;
   }
-  refuse_documents(options_, target, "no context of this length was found");
+  request.refuse("no context of this length was found");
 }
 
-Question Generator::question(const Fact& fact, const Document& document) const {
+Question Generator::question(const DraftRequest& request, const AskedText& asked,
+                             const Document& document) const {
   Question out;
-  out.tokens = cut_.encode(cut_.question(fact));
-  out.answer_tokens = cut_.encode(cut_.answer(fact));
-  out.check = options_.task == "copy_span" ? Check::kPrefix : Check::kExact;
+  out.tokens = cut_.encode(cut_.question(asked.question));
+  out.answer_tokens = cut_.encode(cut_.answer(asked.answer));
+  out.check = asked.check;
+  out.chance = asked.chance;
   const std::vector<int32_t>& context = document.context;
   const auto find = [&](auto from) {
     return std::search(from, context.end(), out.answer_tokens.begin(), out.answer_tokens.end());
   };
   const auto found = find(context.begin());
   if (found == context.end() || find(found + 1) != context.end()) {
-    refuse_documents(options_, document.target_tokens,
-                     fmt::format("the tokens of the answer \"{}\" do not stand "
-                                 "exactly once in the context",
-                                 fact.answer));
+    request.refuse(fmt::format(
+        "the tokens of the answer \"{}\" do not stand exactly once in the context", asked.answer));
   }
   out.depth = static_cast<double>(found - context.begin()) / static_cast<double>(context.size());
   return out;
 }
 
-Document Generator::finished(const Draft& draft, std::vector<int32_t> context, int64_t target,
-                             int64_t index) const {
+Document Generator::finished(const DraftRequest& request, const Draft& draft,
+                             std::vector<int32_t> context) const {
   Document out;
-  out.bucket = fmt::format("{}", target);
-  out.id = fmt::format("{}-{}-{}-{}", options_.task, options_.block, out.bucket, index);
+  out.bucket = fmt::format("{}", request.target);
+  out.id = fmt::format("{}-{}-{}-{}", options_.task, options_.block, out.bucket, request.index);
   out.task = options_.task;
-  out.target_tokens = target;
-  out.seed = document_seed(options_, target, index);
+  out.target_tokens = request.target;
+  out.seed = document_seed(options_, request.target, request.index);
   out.context = std::move(context);
-  const std::string text = cut_.context(draft.body);
-  const double chance = FactMaker(options_.task, options_.form, 0).chance();
-  for (const PricedFact& priced : draft.asked) {
-    if (!cut_.is_right(text, priced.fact)) {
-      refuse_documents(options_, target,
-                       fmt::format("tokens join across the cuts of \"{}\"", priced.fact.line()));
+  const std::string text = cut_.context(draft.body());
+  for (const AskedText& asked : draft.asked) {
+    if (!cut_.is_right(text, asked)) {
+      request.refuse(
+          fmt::format("tokens join across the cuts of \"{}{}\"", asked.question, asked.answer));
     }
-    Question asked = question(priced.fact, out);
-    asked.id = fmt::format("{}-q{}", out.id, out.questions.size());
-    asked.chance = chance;
-    out.questions.push_back(std::move(asked));
+    Question made = question(request, asked, out);
+    made.id = fmt::format("{}-q{}", out.id, out.questions.size());
+    out.questions.push_back(std::move(made));
   }
   return out;
 }
