@@ -42,6 +42,8 @@ constexpr std::string_view kNeedles[] = {
     "The new star seen by the {} telescope is catalogued as",
     "The terminal in the {} tower unlocks with the password",
 };
+// Keys of niah_multikey that stand in the text, asked for or not.
+constexpr size_t kLeastKeys = 4;
 
 /// Something that a context says and a question asks for again: the line "question answer end".
 struct Fact {
@@ -75,6 +77,10 @@ Fact needle_of_its_own_form(WordMaker& words, Form form, size_t number) {
   // The built-in model knows the first form only.
   const size_t which = form == Form::kPlain ? number % std::size(kNeedles) : 0;
   return {fmt::format(fmt::runtime(kNeedles[which]), key), std::move(answer), "."};
+}
+
+Fact needle_of_one_form(WordMaker& words, Form form, size_t) {
+  return needle_of_its_own_form(words, form, 0);
 }
 
 double chance_of_digits(int digits) { return 1 / (9 * std::pow(10.0, digits - 1)); }
@@ -123,8 +129,9 @@ double chance_of_span(Form form) {
 
 double chance_of_magic_number(Form) { return chance_of_digits(kMagicDigits); }
 
-constexpr std::array<FactKind, 3> kKinds = {
+constexpr std::array<FactKind, 4> kKinds = {
     {{"niah_single", needle_of_its_own_form, chance_of_magic_number},
+     {"niah_multikey", needle_of_one_form, chance_of_magic_number},
      {"kv_recall", key_and_value, chance_of_value, Check::kExact,
       "List of keys and their values:\n"},
      {"copy_span", passage, chance_of_span, Check::kPrefix}}};
@@ -142,7 +149,10 @@ AskedText asked_for(const FactKind& kind, Form form, const Fact& fact) {
 class RecallTask : public Task {
  public:
   RecallTask(const FactKind& kind, const GeneratorOptions& options, const FillerMaker& filler)
-      : kind_(kind), form_(options.form), is_list_(!kind.heading.empty()), filler_(filler) {}
+      : kind_(kind),
+        form_(options.form),
+        is_list_(!kind.heading.empty() || options.filler == Filler::kDistract),
+        filler_(filler) {}
 
   std::string tail() const override {
     return kind_.heading.empty() ? Task::tail() : "\nFrom the list above:\n";
@@ -212,6 +222,10 @@ Draft RecallTask::draft_text(const DraftRequest& request) const {
         {request.depths[asked.size()], priced.fact.line(), asked.size(), priced.line_cost});
     asked.push_back(asked_for(kind_, form_, priced.fact));
     asked.back().cost = priced.asking_cost;
+  }
+  while (kind_.task == "niah_multikey" && needles.size() < kLeastKeys) {
+    const PricedFact other = price(request, kind_.next(words, form_, 0));
+    needles.push_back({random.uniform(), other.fact.line(), NeedleLine::kNobody, other.line_cost});
   }
   return weave_into_text(request, filler_, std::move(asked), std::move(needles), random);
 }

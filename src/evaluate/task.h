@@ -20,6 +20,7 @@ struct AskedText {
   std::string answer;    // " 48213", with its leading space
   Check check = Check::kExact;
   std::vector<std::string> accepted;  // by checks on text; empty: the answer's tokens are forced
+  std::string tag;                    // of kSimilarity
   double chance = 0;                  // score of a guess without the context
   std::vector<size_t> needles;        // lines of the draft that it rests on, ascending
   int64_t cost = 0;                   // tokens of the question and of room for an answer
@@ -61,9 +62,6 @@ class Task {
 
   /// What stands between the lines and the questions; begins and ends with a newline.
   virtual std::string tail() const { return "\nFrom the text above:\n"; }
-
-  /// Questions on one document where `wanted` are asked for.
-  virtual int64_t questions(int64_t wanted) const { return wanted; }
 
   /// A few lines each with a question that is asked below it: what a cut must be right for.
   struct Sample {
