@@ -26,8 +26,21 @@ void capitalise(std::string& text) {
   if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
 }
 
+}  // namespace
+
+FillerMaker::FillerMaker(const Tokenizer& tokenizer, Filler kind)
+    : tokenizer_(tokenizer), kind_(kind) {
+  for (const auto list : {word_lists::nouns(), word_lists::adjectives()}) {
+    for (const std::string_view word : list) {
+      words_.push_back(word);
+      costs_.push_back(cost(fmt::format(" {}", word)));
+    }
+  }
+  least_cost_ = *std::min_element(costs_.begin(), costs_.end());
+}
+
 /// One of four patterns with words drawn.
-std::string sentence(SplitMix64& random) {
+std::string FillerMaker::sentence(SplitMix64& random) {
   const std::string subject = noun_phrase(random);
   const auto verb = pick(word_lists::verbs(), random);
   const std::string object = noun_phrase(random);
@@ -48,19 +61,6 @@ std::string sentence(SplitMix64& random) {
       return text;
     }
   }
-}
-
-}  // namespace
-
-FillerMaker::FillerMaker(const Tokenizer& tokenizer, Filler kind)
-    : tokenizer_(tokenizer), kind_(kind) {
-  for (const auto list : {word_lists::nouns(), word_lists::adjectives()}) {
-    for (const std::string_view word : list) {
-      words_.push_back(word);
-      costs_.push_back(cost(fmt::format(" {}", word)));
-    }
-  }
-  least_cost_ = *std::min_element(costs_.begin(), costs_.end());
 }
 
 int64_t FillerMaker::cost(std::string_view text) const {

@@ -33,6 +33,9 @@ class FillerMaker {
 
   static constexpr int64_t kLeastTokens = 12;
 
+  /// A sentence of the prose.
+  static std::string sentence(SplitMix64& random);
+
  private:
   Line paragraph(SplitMix64& random) const;
   Line exact_line(int64_t tokens, SplitMix64& random) const;

@@ -20,8 +20,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 8> kKeys = {"id",  "cluster", "prompt",  "messages",
-                                                   "ids", "answer",  "answers", "check"};
+constexpr std::array<std::string_view, 10> kKeys = {
+    "id", "cluster", "prompt", "messages", "ids", "answer", "answers", "check", "tag", "command"};
 constexpr std::array<std::string_view, 2> kMessageKeys = {"role", "content"};
 // Deeper than any prompt needs; comparing and printing JSON takes a stack as deep.
 constexpr int kDeepest = 100;
@@ -52,6 +52,10 @@ std::string suggestion(std::string_view word, const Words& known) {
     if (d < distance && d < candidate.size()) best = candidate, distance = d;
   }
   return best.empty() ? "" : fmt::format("; did you mean \"{}\"?", best);
+}
+
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 std::string shortened(const Json& value) {
@@ -192,7 +196,8 @@ std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
   }
   if (source.empty()) line.fail("expected one of \"prompt\", \"messages\", \"ids\", found none");
   const Json& value = object[std::string(source)];
-  const bool has_answer = object.contains("answer") || object.contains("answers");
+  const bool has_answer =
+      object.contains("answer") || object.contains("answers") || object.contains("command");
   std::vector<int32_t> tokens;
   if (source == "prompt") {
     tokens = encode_raw(line.text_of("prompt", value), *encoder.tokenizer);
@@ -206,17 +211,22 @@ std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
 }
 
 Check check_of(const Json& object, bool has_answer, const PromptLine& line) {
-  constexpr std::array<std::string_view, 5> kUsable = {"exact", "contains", "regex", "number",
-                                                       "json_equal"};
+  constexpr std::array<std::string_view, 8> kUsable = {
+      "exact", "contains", "regex", "number", "json_equal", "share", "similarity", "command"};
   const auto found = object.find("check");
   if (found == object.end()) return Check::kContains;
   const std::string_view text = line.text_of("check", *found);
   if (std::find(kUsable.begin(), kUsable.end(), text) == kUsable.end()) {
     line.fail(fmt::format(
-        "\"check\": expected exact, contains, regex, number or json_equal, found \"{}\"{}", text,
-        suggestion(text, kUsable)));
+        "\"check\": expected exact, contains, regex, number, json_equal, share, similarity or "
+        "command, found \"{}\"{}",
+        text, suggestion(text, kUsable)));
   }
-  if (!has_answer) line.fail("\"check\": expected an \"answer\" to check against, found none");
+  if (text == "command" && has_answer) {
+    line.fail("\"check\": command: expected no \"answer\" beside the \"command\"");
+  }
+  if (!has_answer && text != "command")
+    line.fail("\"check\": expected an \"answer\" to check against, found none");
   return *check_from_name(text);
 }
 
@@ -234,11 +244,39 @@ std::string answer_of(const Json& value, Check check, std::string_view field,
   return answer;
 }
 
+void set_tag(const Json& object, Prompt& prompt, const PromptLine& line) {
+  const auto tag = object.find("tag");
+  if (tag == object.end()) return;
+  if (prompt.check != Check::kSimilarity) line.fail("\"tag\": expected check similarity beside it");
+  prompt.tag = line.text_of("tag", *tag);
+  if (is_blank(prompt.tag)) line.refuse("tag", "a word", *tag);
+}
+
+/// Whether the prompt is judged by a command. Both keys must be there: nothing is executed for a
+/// prompt that does not say so twice.
+bool set_command(const Json& object, Prompt& prompt, const PromptLine& line) {
+  const auto command = object.find("command");
+  const bool is_there = command != object.end();
+  if (is_there != (prompt.check == Check::kCommand)) {
+    line.fail(is_there ? "\"command\": expected check command beside it"
+                       : "\"check\": command: expected a \"command\", found none");
+  }
+  if (!is_there) return false;
+  const std::string text(line.text_of("command", *command));
+  if (is_blank(text) || text.find('\0') != std::string::npos) {
+    line.refuse("command", "a line for /bin/sh", *command);
+  }
+  prompt.accepted_answers = {text};
+  return true;
+}
+
 void set_answers(const Json& object, Prompt& prompt, const PromptLine& line) {
   const auto one = object.find("answer"), several = object.find("answers");
   const bool has_one = one != object.end(), has_several = several != object.end();
   if (has_one && has_several) line.fail("\"answer\" and \"answers\": expected one of them");
   prompt.check = check_of(object, has_one || has_several, line);
+  set_tag(object, prompt, line);
+  if (set_command(object, prompt, line)) return;
   if (has_one) prompt.accepted_answers = {answer_of(*one, prompt.check, "answer", line)};
   if (!has_several) return;
   if (!several->is_array() || several->empty()) {
@@ -259,10 +297,6 @@ std::string read_file(const std::filesystem::path& path) {
   std::string content{std::istreambuf_iterator<char>(file), {}};
   if (file.bad()) throw IoError(fmt::format("{}: cannot read", path.string()));
   return content;
-}
-
-bool is_blank(std::string_view text) {
-  return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 }  // namespace

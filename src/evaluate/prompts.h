@@ -29,7 +29,12 @@ struct PromptEncoder {
 ///   ids       token ids, taken as they are
 ///   answer    one accepted answer, or
 ///   answers   several
-///   check     exact | contains | regex | number | json_equal; contains when absent
+///   check     exact | contains | regex | number | json_equal | share | similarity | command;
+///             contains when absent
+///   tag       with similarity: what an answer must begin with, or it is worth 0
+///   command   with check command, in the place of an answer: a test of the user's own, a line for
+///             /bin/sh that gets the generated text on its standard input and exits with 0 when it
+///             is right. To judge such a file is to execute its commands.
 ///
 /// Answers are strings; for `number` also JSON numbers, for `json_equal` any JSON value (a string
 /// is then a JSON text). Throws IoError, FormatError and ValueError naming file, line, field,

@@ -6,18 +6,24 @@
 #include <array>
 
 #include "evaluate/answers.h"
+#include "evaluate/command_check.h"
+#include "evaluate/similarity.h"
 #include "kvscale/error.h"
 
 namespace kv {
 namespace {
 
-constexpr std::array<std::pair<Check, std::string_view>, 6> kNames = {
+constexpr std::array<std::pair<Check, std::string_view>, 10> kNames = {
     {{Check::kExact, "exact"},
      {Check::kPrefix, "prefix"},
      {Check::kContains, "contains"},
      {Check::kRegex, "regex"},
      {Check::kNumber, "number"},
-     {Check::kJsonEqual, "json_equal"}}};
+     {Check::kJsonEqual, "json_equal"},
+     {Check::kShare, "share"},
+     {Check::kSimilarity, "similarity"},
+     {Check::kTokenAccuracy, "token_accuracy"},
+     {Check::kCommand, "command"}}};
 
 Score invalid(std::string reason) { return {0, false, std::move(reason)}; }
 
@@ -49,6 +55,50 @@ Score score_json(std::string_view text, std::span<const std::string> accepted) {
               : 0.0};
 }
 
+bool is_word_byte(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/// Whether a text has a word that no letter or digit goes on from.
+bool has_whole(std::string_view text, std::string_view word) {
+  for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
+    const size_t end = at + word.size();
+    const bool goes_on_left = at > 0 && is_word_byte(text[at - 1]) && is_word_byte(word.front());
+    const bool goes_on_right =
+        end < text.size() && is_word_byte(text[end]) && is_word_byte(word.back());
+    if (!goes_on_left && !goes_on_right) return true;
+  }
+  return false;
+}
+
+Score score_share(std::string_view text, std::span<const std::string> accepted) {
+  const auto found = std::ranges::count_if(
+      accepted, [&](const std::string& a) { return has_whole(text, answers::trimmed(a)); });
+  return {static_cast<double>(found) / static_cast<double>(accepted.size())};
+}
+
+Score score_similarity(std::string_view text, std::span<const std::string> accepted) {
+  double best = 0;
+  for (const std::string& answer : accepted) {
+    best = std::max(best, similarity(answers::trimmed(text), answers::trimmed(answer)));
+  }
+  return {best};
+}
+
+Score score_commands(std::string_view text, std::span<const std::string> commands) {
+  Score out;
+  for (const std::string& command : commands) {
+    const CommandResult result = run_command(command, text);
+    if (result.end == CommandResult::End::kExit && result.status == 0) return {1};
+    if (!result.reason.empty()) out = invalid(fmt::format("{}: {}", command, result.reason));
+  }
+  return out;
+}
+
+bool judges_tokens(Check check) {
+  return check == Check::kExact || check == Check::kPrefix || check == Check::kTokenAccuracy;
+}
+
 }  // namespace
 
 std::string_view name(Check check) {
@@ -67,12 +117,18 @@ std::optional<Check> check_from_name(std::string_view name) {
 
 Score score_tokens(Check check, std::span<const int32_t> expected,
                    std::span<const int32_t> produced) {
-  if (check != Check::kExact && check != Check::kPrefix) {
-    throw ValueError(
-        fmt::format("check \"{}\" judges text, not tokens: expected exact or prefix", name(check)));
+  if (!judges_tokens(check)) {
+    throw ValueError(fmt::format(
+        "check \"{}\" judges text, not tokens: expected exact, prefix or token_accuracy",
+        name(check)));
   }
   if (expected.empty()) throw ValueError("expected answer: expected tokens, found none");
   const size_t common = std::min(expected.size(), produced.size());
+  if (check == Check::kTokenAccuracy) {
+    double right = 0;
+    for (size_t i = 0; i < common; ++i) right += expected[i] == produced[i] ? 1 : 0;
+    return {right / static_cast<double>(expected.size())};
+  }
   const auto miss = std::mismatch(expected.begin(), expected.begin() + common, produced.begin());
   const auto reproduced = static_cast<double>(miss.first - expected.begin());
   const auto all = static_cast<double>(expected.size());
@@ -97,10 +153,26 @@ Score score_text(Check check, std::string_view text, std::span<const std::string
       return score_numbers(text, accepted);
     case Check::kJsonEqual:
       return score_json(text, accepted);
+    case Check::kShare:
+      return score_share(text, accepted);
+    case Check::kSimilarity:
+      return score_similarity(text, accepted);
+    case Check::kCommand:
+      return score_commands(text, accepted);
     case Check::kPrefix:
+    case Check::kTokenAccuracy:
       break;
   }
-  throw ValueError("check \"prefix\" judges tokens, not text");
+  throw ValueError(fmt::format("check \"{}\" judges tokens, not text", name(check)));
+}
+
+Score score_text(const Question& question, std::string_view text) {
+  if (!question.tag.empty()) {
+    text = answers::trimmed(text);
+    if (!text.starts_with(question.tag)) return {0};
+    text.remove_prefix(question.tag.size());
+  }
+  return score_text(question.check, text, question.accepted_answers);
 }
 
 void check_answer(Check check, std::string_view answer) {

@@ -11,7 +11,7 @@
 namespace kv {
 
 /// How the command line and prompt files spell a check: "exact", "prefix", "contains", "regex",
-/// "number", "json_equal".
+/// "number", "json_equal", "share", "similarity", "token_accuracy", "command".
 std::string_view name(Check check);
 std::optional<Check> check_from_name(std::string_view name);
 
@@ -24,8 +24,9 @@ struct Score {
 };
 
 /// Tokens against the expected ones: kExact gives 1 when all of `expected` are reproduced from the
-/// first one on, kPrefix the share reproduced before the first miss. `produced` may be the greedy
-/// choice at each position of a teacher-forced pass: up to the first miss the two are the same.
+/// first one on, kPrefix the share reproduced before the first miss, kTokenAccuracy the share that
+/// is right wherever it stands. `produced` may be the greedy choice at each position of a
+/// teacher-forced pass: up to the first miss the two are the same (kTokenAccuracy means this one).
 /// Tokens beyond the expected ones do not count. Throws ValueError for another check or an empty
 /// `expected`.
 Score score_tokens(Check check, std::span<const int32_t> expected,
@@ -39,10 +40,19 @@ Score score_tokens(Check check, std::span<const int32_t> expected,
 ///   kNumber     the last number of the text ("1,234.5" is one) equals an accepted one
 ///   kJsonEqual  the first JSON object or array of the text, else the whole text, equals an
 ///               accepted value
+///   kShare      how many of the accepted answers occur as whole words (no ASCII letter or digit
+///               goes on from their ends), as a share of all of them
+///   kSimilarity similarity() of the trimmed texts (2M / (len a + len b))
+///   kCommand    1 when the command (run_command, its standard limits) exits with 0; runs out of
+///               time or cannot be run: invalid
 ///
-/// Throws ValueError for kPrefix, no accepted answers, or an accepted answer that its check cannot
-/// use (see check_answer).
+/// Throws ValueError for kPrefix and kTokenAccuracy, no accepted answers, or an accepted answer
+/// that its check cannot use (see check_answer).
 Score score_text(Check check, std::string_view text, std::span<const std::string> accepted);
+
+/// The same for a question. With a tag (kSimilarity) the trimmed text must begin with it, or it is
+/// worth 0; what stands behind it is compared.
+Score score_text(const Question& question, std::string_view text);
 
 /// Throws ValueError saying what is wrong with an accepted answer: an empty one, a pattern that
 /// does not compile, a text that is no number or no JSON.

@@ -61,6 +61,7 @@ void expect_promises(const Tokenizer& tokenizer, const Document& document,
   SCOPED_TRACE(question.id);
   const std::vector<int32_t> all = joined(document, question);
   const auto size = static_cast<double>(all.size());
+  EXPECT_EQ(question.answer_budget, std::ssize(question.answer_tokens));
   EXPECT_LE(size, static_cast<double>(document.target_tokens));
   EXPECT_GE(size, 0.99 * static_cast<double>(document.target_tokens));
   // The text of all parts, encoded as one.
@@ -70,6 +71,8 @@ void expect_promises(const Tokenizer& tokenizer, const Document& document,
   ASSERT_EQ(found.size(), 1u);
   EXPECT_DOUBLE_EQ(question.depth,
                    static_cast<double>(found[0]) / static_cast<double>(document.context.size()));
+  ASSERT_EQ(question.needles.size(), 1u);
+  EXPECT_LT(question.needles[0], static_cast<int64_t>(found[0]));
   // The answer follows the very words of the question in the context, nowhere else.
   const std::string context = tokenizer.decode(document.context);
   std::string sentence = tokenizer.decode(question.tokens);
@@ -83,7 +86,7 @@ TEST(Generators, KeepTheirPromisesOnEveryPreTokenizer) {
     SCOPED_TRACE(file);
     const Tokenizer tokenizer = load_tokenizer(file);
     const bool is_tiny = file.starts_with("models");
-    for (const std::string& task : generator_tasks()) {
+    for (const std::string& task : default_tasks()) {
       for (const Filler filler : {Filler::kProse, Filler::kRepeat}) {
         auto options = options_for(task, {640, 1500}, is_tiny ? Form::kCompact : Form::kPlain);
         options.filler = filler;
@@ -100,7 +103,7 @@ TEST(Generators, KeepTheirPromisesOnEveryPreTokenizer) {
 
 TEST(Generators, ManyLengthsComeOutRight) {
   const Tokenizer tokenizer = tiny_tokenizer();
-  for (const std::string& task : generator_tasks()) {
+  for (const std::string& task : default_tasks()) {
     auto options = options_for(task, {}, Form::kCompact);
     for (int64_t target = 200; target < 320; target += 7) options.buckets.push_back(target);
     options.documents = 1;
@@ -126,7 +129,7 @@ TEST(Generators, ATargetBelowAHundredLeavesNoSlackAndIsMet) {
 
 TEST(Generators, CompactFormsAreThoseOfTheBuiltInModel) {
   const Tokenizer tokenizer = tiny_tokenizer();
-  for (const std::string& task : generator_tasks()) {
+  for (const std::string& task : default_tasks()) {
     for (const Document& d : generate(tokenizer, options_for(task, {512}, Form::kCompact))) {
       const std::string context = tokenizer.decode(d.context);
       for (const Question& q : d.questions) {
@@ -154,7 +157,7 @@ TEST(Generators, CompactFormsAreThoseOfTheBuiltInModel) {
 
 TEST(Generators, TheSameOptionsGiveTheSameDocuments) {
   const Tokenizer tokenizer = tiny_tokenizer();
-  for (const std::string& task : generator_tasks()) {
+  for (const std::string& task : default_tasks()) {
     const auto options = options_for(task, {400}, Form::kCompact);
     EXPECT_EQ(fingerprint(generate(tokenizer, options)), fingerprint(generate(tokenizer, options)));
   }
@@ -165,7 +168,7 @@ TEST(Generators, TextsOfThisVersionAreKnown) {
   ASSERT_EQ(kGeneratorVersion, 2);
   const Tokenizer tokenizer = tiny_tokenizer();
   uint64_t hash = 0;
-  for (const std::string& task : generator_tasks()) {
+  for (const std::string& task : default_tasks()) {
     for (const Form form : {Form::kPlain, Form::kCompact}) {
       for (const Document& d : generate(tokenizer, options_for(task, {700}, form))) {
         hash = mix(hash ^ fnv1a64(tokenizer.decode(d.context)));
@@ -183,7 +186,7 @@ TEST(Generators, DocumentsShareNothing) {
   std::set<std::string> ids, contexts, questions;
   std::set<uint64_t> seeds;
   size_t documents = 0;
-  for (const std::string& task : generator_tasks()) {
+  for (const std::string& task : default_tasks()) {
     for (const char* block : {"CAL", "E1", "E2", "E3", "AA"}) {
       auto options = options_for(task, {300, 301}, Form::kCompact);
       options.block = block;
@@ -213,7 +216,7 @@ TEST(Generators, MoreDocumentsOnlyMoveTheDepths) {
 
 TEST(Generators, DepthsCoverTheContextEvenly) {
   const Tokenizer tokenizer = tiny_tokenizer();
-  for (const std::string& task : generator_tasks()) {
+  for (const std::string& task : default_tasks()) {
     auto options = options_for(task, {1024}, Form::kCompact);
     options.documents = 10, options.questions_per_document = 4;
     std::vector<double> depths;
@@ -277,8 +280,9 @@ TEST(Generators, ImpossibleOptionsAreRefused) {
   expect_refused([](auto& o) { o.buckets = {int64_t{1} << 30}; });
   expect_refused([](auto& o) { o.documents = 0; });
   expect_refused([](auto& o) { o.questions_per_document = 0; });
+  expect_refused([](auto& o) { o.filler = Filler::kDistract; });
   for (const std::string& task : generator_tasks()) {
-    EXPECT_THROW(generate(tokenizer, options_for(task, {40}, Form::kCompact)), UnsupportedError);
+    EXPECT_THROW(generate(tokenizer, options_for(task, {24}, Form::kCompact)), UnsupportedError);
   }
 }
 

@@ -1,15 +1,18 @@
-"""Writes the recorded results that the tests of range health are held against.
+"""Writes the recorded results that the tests of range health and of similarity are held against.
 
 Usage: python3 make_golden.py OUT_DIR
 
 One attention layer on random data with a constant offset on some key channels and one KV head far
 larger than the other, in float64 from the definitions; E4M3 comes from the ml_dtypes package.
 Needs numpy and ml_dtypes. OUT_DIR gets range_input.bin (BF16 q, k, v, then F32 residual and
-projection, row-major) and range_expected.json.
+projection, row-major), range_expected.json, and similarity.json: pairs of texts with the ratio that
+difflib gives without junk.
 """
 
+import difflib
 import json
 import pathlib
+import random
 import sys
 
 import ml_dtypes
@@ -147,9 +150,38 @@ def measure(layout, truncate, q, k, v, residual, projection):
             "kv": {"block_damage": damage(kept_k, kept_v)}}
 
 
+def text_pairs():
+    """Fixed corner cases, sentences edited at random, and texts of very few letters, where many
+    common blocks have the same length."""
+    draw = random.Random(5)
+    words = ("the old miller painted a quiet bridge near tower harbor and nobody "
+             "saw größe naïve 東京 橋 😀 lantern").split()
+    pairs = [("abcd efgh", "abcd xefg"), ("", ""), ("", "a"), ("a", ""), ("same", "same"),
+             ("abc", "xyz"), ("größer", "grösser"), ("東京の橋", "京都の橋"), ("😀a", "a😀"),
+             ("ab" * 40, "ba" * 40), ("a" * 300, "a" * 299 + "b")]
+    for _ in range(40):
+        a = [draw.choice(words) for _ in range(draw.randint(1, 25))]
+        b = [w for w in a if draw.random() < 0.8]
+        for _ in range(draw.randint(0, 6)):
+            b.insert(draw.randint(0, len(b)), draw.choice(words))
+        pairs.append((" ".join(a), " ".join(b)))
+    for _ in range(60):
+        pairs.append(tuple("".join(draw.choice("abc") for _ in range(draw.randint(0, 30)))
+                           for _ in range(2)))
+    return pairs
+
+
+def write_similarity(out):
+    rows = [{"a": a, "b": b, "ratio": difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()}
+            for a, b in text_pairs()]
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (out / "similarity.json").write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
+    write_similarity(out)
     arrays = make_input()
     (out / "range_input.bin").write_bytes(b"".join(x.tobytes() for x in arrays))
     expected = {

@@ -86,6 +86,26 @@ TEST(Prompts, AnswersMayBeJsonWhereTheCheckTakesIt) {
   EXPECT_EQ(prompts[4].check, Check::kExact);
 }
 
+TEST(Prompts, ACommandStandsInThePlaceOfAnAnswer) {
+  const auto prompts = parse(
+      "{\"prompt\": \"p\", \"check\": \"command\", \"command\": \"python3 test_sum.py\"}\n"
+      "{\"prompt\": \"p\", \"answers\": [\"a\", \"b\"], \"check\": \"share\"}\n"
+      "{\"prompt\": \"p\", \"answer\": \"a\", \"check\": \"similarity\", \"tag\": \"k3j\"}\n");
+  EXPECT_EQ(prompts[0].check, Check::kCommand);
+  EXPECT_TRUE(prompts[0].has_answer());
+  EXPECT_EQ(prompts[0].accepted_answers, std::vector<std::string>{"python3 test_sum.py"});
+  EXPECT_EQ(prompts[1].check, Check::kShare);
+  EXPECT_EQ(prompts[2].tag, "k3j");
+}
+
+// Commands of prompts are for judging: to read a file runs nothing.
+TEST(Prompts, ReadingACommandDoesNotRunIt) {
+  const fs::path mark = fs::temp_directory_path() / ("kvscale-mark-" + std::to_string(::getpid()));
+  parse("{\"prompt\": \"p\", \"check\": \"command\", \"command\": \"touch " + mark.string() +
+        "\"}\n");
+  EXPECT_FALSE(fs::exists(mark));
+}
+
 TEST(Prompts, MessagesSayWhereAndWhat) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "p.jsonl: expected prompts, found none"},
@@ -119,11 +139,29 @@ TEST(Prompts, MessagesSayWhereAndWhat) {
       {R"({"prompt": "x", "check": "exact"})",
        "p.jsonl: line 1: \"check\": expected an \"answer\" to check against, found none"},
       {R"({"prompt": "x", "answer": "1", "check": "numbr"})",
-       "p.jsonl: line 1: \"check\": expected exact, contains, regex, number or json_equal, found "
-       "\"numbr\"; did you mean \"number\"?"},
+       "p.jsonl: line 1: \"check\": expected exact, contains, regex, number, json_equal, share, "
+       "similarity or command, found \"numbr\"; did you mean \"number\"?"},
       {R"({"prompt": "x", "answer": "1", "check": "prefix"})",
-       "p.jsonl: line 1: \"check\": expected exact, contains, regex, number or json_equal, found "
-       "\"prefix\""},
+       "p.jsonl: line 1: \"check\": expected exact, contains, regex, number, json_equal, share, "
+       "similarity or command, found \"prefix\""},
+      {R"({"prompt": "x", "answer": "1", "check": "command", "command": "true"})",
+       "p.jsonl: line 1: \"check\": command: expected no \"answer\" beside the \"command\""},
+      {R"({"prompt": "x", "check": "command"})",
+       "p.jsonl: line 1: \"check\": command: expected a \"command\", found none"},
+      {R"({"prompt": "x", "command": "true"})",
+       "p.jsonl: line 1: \"command\": expected check command beside it"},
+      {R"({"prompt": "x", "answer": "1", "command": "true"})",
+       "p.jsonl: line 1: \"command\": expected check command beside it"},
+      {R"({"prompt": "x", "check": "command", "command": ["true"]})",
+       "p.jsonl: line 1: \"command\": expected a string, found [\"true\"]"},
+      {R"({"prompt": "x", "check": "command", "command": " \u0000"})",
+       "p.jsonl: line 1: \"command\": expected a line for /bin/sh, found \" \\u0000\""},
+      {R"({"prompt": "x", "check": "command", "command": " "})",
+       "p.jsonl: line 1: \"command\": expected a line for /bin/sh, found \" \""},
+      {R"({"prompt": "x", "answer": "1", "tag": "t"})",
+       "p.jsonl: line 1: \"tag\": expected check similarity beside it"},
+      {R"({"prompt": "x", "answer": "1", "check": "similarity", "tag": ""})",
+       "p.jsonl: line 1: \"tag\": expected a word, found \"\""},
       {R"({"prompt": "x", "answer": "1", "answers": ["1"]})",
        "p.jsonl: line 1: \"answer\" and \"answers\": expected one of them"},
       {R"({"prompt": "x", "answers": []})",

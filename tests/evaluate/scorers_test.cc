@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "evaluate/answers.h"
+#include "evaluate/similarity.h"
 #include "kvscale/error.h"
 
 namespace kv {
@@ -20,7 +23,8 @@ Score scored(Check check, std::string_view text, std::vector<std::string> accept
 
 TEST(Scorers, NamesComeBack) {
   for (const Check check : {Check::kExact, Check::kPrefix, Check::kContains, Check::kRegex,
-                            Check::kNumber, Check::kJsonEqual}) {
+                            Check::kNumber, Check::kJsonEqual, Check::kShare, Check::kSimilarity,
+                            Check::kTokenAccuracy, Check::kCommand}) {
     EXPECT_EQ(check_from_name(name(check)), check);
   }
   EXPECT_EQ(check_from_name("Exact"), std::nullopt);
@@ -41,6 +45,66 @@ TEST(Scorers, TokensCountUpToTheFirstMiss) {
   EXPECT_EQ(both({}), std::pair(0.0, 0.0));
   EXPECT_THROW(score_tokens(Check::kContains, expected, expected), ValueError);
   EXPECT_THROW(score_tokens(Check::kExact, {}, expected), ValueError);
+}
+
+TEST(Scorers, TokenAccuracyCountsEveryPosition) {
+  const std::vector<int32_t> expected = {5, 6, 7, 8};
+  const auto accuracy = [&](std::vector<int32_t> produced) {
+    return score_tokens(Check::kTokenAccuracy, expected, produced).value;
+  };
+  EXPECT_EQ(accuracy({5, 6, 7, 8}), 1);
+  EXPECT_EQ(accuracy({9, 6, 7, 8}), 0.75);
+  EXPECT_EQ(accuracy({5, 6}), 0.5);
+  EXPECT_EQ(accuracy({6, 7, 8, 5}), 0);
+  EXPECT_EQ(accuracy({}), 0);
+  EXPECT_THROW(scored(Check::kTokenAccuracy, "x", {"x"}), ValueError);
+}
+
+TEST(Scorers, ShareCountsWholeWords) {
+  EXPECT_EQ(value(Check::kShare, "oak, pine and elm", {"oak", "elm", "ash", "pine"}), 0.75);
+  EXPECT_EQ(value(Check::kShare, "oak", {"oak"}), 1);
+  EXPECT_EQ(value(Check::kShare, "", {"oak", "elm"}), 0);
+  EXPECT_EQ(value(Check::kShare, "a cloak, oaks, soak, oak7", {"oak", "cloak"}), 0.5);
+  EXPECT_EQ(value(Check::kShare, "a cloak, then oak.", {"oak"}), 1) << "the second one is whole";
+  EXPECT_EQ(value(Check::kShare, "12345678", {"1234567"}), 0);
+  EXPECT_EQ(value(Check::kShare, "(1234567)", {"1234567", " 1234567\n"}), 1);
+  EXPECT_EQ(value(Check::kShare, "quiet-harbor-x", {"quiet-harbor"}), 1);
+  EXPECT_EQ(value(Check::kShare, "\u201eoak\u201c", {"oak"}), 1);
+  EXPECT_EQ(value(Check::kShare, "x-1x", {"-1"}), 0);
+  EXPECT_EQ(value(Check::kShare, "x-1", {"-1"}), 1) << "the mark begins no word";
+}
+
+TEST(Scorers, SimilarityIsDifflibsRatio) {
+  EXPECT_NEAR(similarity("abcd efgh", "abcd xefg"), 0.8888888889, 1e-10);
+  const std::string path = std::string(KV_SOURCE_DIR) + "/tests/golden/evaluate/similarity.json";
+  std::ifstream file(path);
+  const nlohmann::json pairs = nlohmann::json::parse(file);
+  ASSERT_GT(pairs.size(), 100u);
+  for (const auto& pair : pairs) {
+    const std::string a = pair["a"], b = pair["b"];
+    EXPECT_DOUBLE_EQ(similarity(a, b), pair["ratio"].get<double>()) << a << "\n" << b;
+  }
+}
+
+TEST(Scorers, SimilarityTakesAnyBytesAndTheBestAnswer) {
+  EXPECT_EQ(similarity("\xff\xfe", "\xff\xfe"), 1);
+  EXPECT_EQ(similarity("\xe6\x9d", "\xe6\x9d\xb1"), 0) << "half a code point is another one";
+  EXPECT_EQ(value(Check::kSimilarity, " same text\n", {"else", "same text"}), 1);
+  EXPECT_EQ(value(Check::kSimilarity, "xyz", {"abc"}), 0);
+}
+
+TEST(Scorers, ATagMustComeFirst) {
+  Question question;
+  question.check = Check::kSimilarity;
+  question.accepted_answers = {"The owl."};
+  question.tag = "k3j";
+  EXPECT_EQ(score_text(question, " k3j The owl.\n").value, 1);
+  EXPECT_EQ(score_text(question, "k3j: The owl.").value, 2.0 * 8 / 18);
+  EXPECT_EQ(score_text(question, "The owl.").value, 0);
+  EXPECT_EQ(score_text(question, "Sure: k3j The owl.").value, 0);
+  EXPECT_EQ(score_text(question, "k3").value, 0);
+  EXPECT_EQ(score_text(question, "k3j").value, 0);
+  EXPECT_EQ(score_text(question, "").value, 0);
 }
 
 TEST(Scorers, ExactComparesTrimmedText) {
