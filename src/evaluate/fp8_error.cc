@@ -129,9 +129,9 @@ Real probability(Real score, Real most, Inner inner) {
 
 /// Scores, softmax and output of one query row: k_columns [head_dim, keys], v [keys, head_dim].
 template <class Real>
-class Row {
+class QueryRow {
  public:
-  Row(const Matrix& k_columns, const Matrix& v, Inner inner)
+  QueryRow(const Matrix& k_columns, const Matrix& v, Inner inner)
       : k_(k_columns), v_(v), inner_(inner), p_(static_cast<size_t>(k_columns.columns)) {}
 
   std::vector<Real> attend(const float* q) {
@@ -191,7 +191,7 @@ Matrix transposed(const Matrix& m) {
 template <class Real>
 std::vector<double> attend(const Matrix& q, const Matrix& k, const Matrix& v, Inner inner) {
   const Matrix columns = transposed(k);
-  Row<Real> row(columns, v, inner);
+  QueryRow<Real> row(columns, v, inner);
   std::vector<double> out;
   for (int64_t r = 0; r < q.rows; ++r) {
     for (const Real value : row.attend(q.row(r))) out.push_back(static_cast<double>(value));

@@ -48,7 +48,7 @@ std::string without_bare_nan(const std::string& line) {
   return out;
 }
 
-struct Line {
+struct StoredLine {
   SampleJson json;
   std::string where;
 
@@ -72,7 +72,7 @@ void for_each_sample(const fs::path& path, Use use) {
   for (std::string text; std::getline(file, text);) {
     ++number;
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    Line line{{}, fmt::format("{}: line {}", path.string(), number)};
+    StoredLine line{{}, fmt::format("{}: line {}", path.string(), number)};
     try {
       line.json = SampleJson::parse(without_bare_nan(text));
     } catch (const SampleJson::exception& error) {
@@ -169,7 +169,7 @@ Choice choose(const std::vector<fs::path>& files, const std::string& source,
               const SampleOptions& options) {
   std::set<std::string> metrics, filters;
   for (const fs::path& file : files) {
-    for_each_sample(file, [&](const Line& line) {
+    for_each_sample(file, [&](const StoredLine& line) {
       metrics.merge(metrics_of(line.json));
       const auto filter = line.json.find("filter");
       if (filter != line.json.end()) filters.insert(text_of(*filter));
@@ -183,7 +183,7 @@ Choice choose(const std::vector<fs::path>& files, const std::string& source,
   return out;
 }
 
-double score_of(const Line& line, const std::string& metric) {
+double score_of(const StoredLine& line, const std::string& metric) {
   const auto found = line.json.find(metric);
   if (found == line.json.end()) line.refuse(metric, "a score from 0 to 1", "nothing");
   if (found->is_boolean()) return found->get<bool>() ? 1 : 0;
@@ -193,13 +193,13 @@ double score_of(const Line& line, const std::string& metric) {
   return score;
 }
 
-const SampleJson& required(const Line& line, const std::string& field) {
+const SampleJson& required(const StoredLine& line, const std::string& field) {
   const SampleJson* found = field_at(line.json, field);
   if (found == nullptr || found->is_null()) line.refuse(field, "a value", "nothing");
   return *found;
 }
 
-void set_bucket(const Line& line, const SampleOptions& options, StoredScore& out) {
+void set_bucket(const StoredLine& line, const SampleOptions& options, StoredScore& out) {
   out.bucket = "all";
   if (options.bucket_field.empty()) return;
   const SampleJson& value = required(line, options.bucket_field);
@@ -218,7 +218,7 @@ void set_bucket(const Line& line, const SampleOptions& options, StoredScore& out
           : PositionBuckets(options.edges).label(static_cast<int64_t>(std::ceil(out.tokens)));
 }
 
-StoredScore score_from(const Line& line, const std::string& prefix, const Choice& choice,
+StoredScore score_from(const StoredLine& line, const std::string& prefix, const Choice& choice,
                        const SampleOptions& options) {
   StoredScore out;
   out.id = prefix + text_of(required(line, "doc_id"));
@@ -300,7 +300,7 @@ ScoreSet read_sample_logs(const fs::path& path, const SampleOptions& options) {
   out.has_clusters = !options.cluster_field.empty();
   for (const fs::path& file : files) {
     const std::string prefix = files.size() > 1 ? task_of(file) + "/" : "";
-    for_each_sample(file, [&](const Line& line) {
+    for_each_sample(file, [&](const StoredLine& line) {
       const auto filter = line.json.find("filter");
       if (filter != line.json.end() && text_of(*filter) != choice.filter) return;
       out.scores.push_back(score_from(line, prefix, choice, options));
