@@ -55,7 +55,8 @@ struct DecideArgs {
       target;  // empty: nobody said which engine; its flags are vLLM's, its numerics nobody's
   std::vector<std::string> set;  // NAME=VALUE
   uint64_t seed = 20260;
-  std::string junit;  // file; empty = none
+  std::string junit;   // file; empty = none
+  std::string timing;  // records of the serving engine's speed; empty = none
   std::string estimator = "amax";
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };

@@ -164,6 +164,21 @@ std::string configuration(const StudyOptions& o, const std::vector<std::string>&
       o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text());
 }
 
+/// Takes timing records over into the run, each once.
+void add_timings(const std::string& file, RecordLog& log) {
+  const Records found = read_records(file);
+  if (found.timings.empty()) {
+    throw FormatError(fmt::format("{}: expected records of kind timing, found none", file));
+  }
+  for (const TimingRecord& record : found.timings) {
+    if (!(record.ttft_ms > 0 && record.itl_ms > 0 && record.output_throughput > 0)) {
+      throw FormatError(
+          fmt::format("{}: {}: expected times and throughput above 0", file, record.record_id));
+    }
+    if (!log.has(record.record_id)) log.append(record);
+  }
+}
+
 bool has_half_layers(const ArmSpec& arm) {
   return std::ranges::any_of(arm.bf16, [](const Bf16Side& side) { return side.k != side.v; });
 }
@@ -282,6 +297,7 @@ int run_decide(const DecideArgs& args) {
   const auto folder = session.run_folder("decide", configuration(options, args.set), prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
+  if (!args.timing.empty()) add_timings(args.timing, log);
   const auto model = session.model(progress);
   DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(), options,
                     folder, log, progress);

@@ -151,6 +151,10 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
   c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
+  c->add_option(
+      "--timing", args.timing,
+      "timing records of the engine that serves (JSON Lines, docs/formats/run-folder.md): "
+      "speed is judged only with them");
   c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
   add_estimator(c, args.estimator);
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")

@@ -41,6 +41,7 @@ struct BlockSize {
 ///   ranges        of the control over block E2
 ///   arms          KLD over block E2 of arms that keep some layers in BF16
 ///   calibrations  the last one counts
+///   timings       of the engine that serves: without any, speed is not judged
 ///   amaxes        of block CAL, and of the contexts of E1 and E2: whether the first are like these
 struct Evidence {
   const Records& records;

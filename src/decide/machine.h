@@ -11,6 +11,7 @@
 #include "decide/localise.h"
 #include "decide/pairs.h"
 #include "decide/quality.h"
+#include "decide/timing.h"
 #include "engine/arm.h"
 
 namespace kv {
@@ -60,6 +61,9 @@ class Machine {
   // states_end.cc: systems and verdicts.
   Step systems(const ArmSpec& candidate, const Comparison& decided);
   bool has_capacity(const ArmSpec& candidate, const CapacityRecord& record);
+  std::optional<Step> judge_times(const ArmSpec& candidate, const TimingJudgement& times);
+  Step without_gain(const ArmSpec& candidate, const CapacityRecord& record,
+                    const std::optional<TimingJudgement>& times);
   Verdict accept(const ArmSpec& candidate, const Comparison& decided);
   Verdict reject(const std::string& sub_reason, const std::string& sentence);
   Verdict inconclusive(const std::string& sub_reason, const std::string& sentence,

@@ -69,6 +69,9 @@ void check_options(const DecideOptions& options) {
   expect_at_least("max_questions_per_document",
                   static_cast<double>(options.max_questions_per_document), 0);
   expect_at_least("gain.capacity_min", options.capacity_gain_min, 1);
+  expect_at_least("harm.ttft_max", options.ttft_max, 0);
+  expect_at_least("harm.itl_max", options.itl_max, 0);
+  expect_open_unit("gain.latency_min", options.latency_gain_min);
   expect_at_least("documents", static_cast<double>(options.documents), 2);
   expect_at_least("aa_documents", static_cast<double>(options.aa_documents), 2);
   expect_at_least("questions_per_document", static_cast<double>(options.questions_per_document), 1);

@@ -50,6 +50,10 @@ struct DecideOptions {
   double aa_min_p = thresholds::kAaMinP;
   double insensitive_se = thresholds::kInsensitiveSe;
   double capacity_gain_min = thresholds::kCapacityGainMin;
+  bool capacity_needed = true;  // more tokens in the same memory are a benefit
+  double latency_gain_min = thresholds::kLatencyGainMin;
+  double ttft_max = thresholds::kTtftMax;
+  double itl_max = thresholds::kItlMax;
   double bf16_share_max = thresholds::kBf16ShareMax;
   double excess_removed = thresholds::kExcessRemoved;
   double offset_noise = thresholds::kDoubtfulNoise;

@@ -89,13 +89,6 @@ BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
   return row;
 }
 
-double traffic_share(const DecideOptions& options, const std::string& bucket) {
-  if (options.traffic.empty()) return 1;
-  const auto found = options.traffic.find(bucket);
-  if (found != options.traffic.end()) return found->second;
-  throw ValueError(fmt::format("decide: traffic: no share for bucket {}", bucket));
-}
-
 /// Pooled counts when that is the equally weighted mean of binary scores, else the weighted mean.
 Shift overall_shift(std::span<const PairedSummary> summaries, std::span<const double> shares) {
   const auto can_pool = [&](const PairedSummary& s) {
@@ -258,6 +251,13 @@ bool contains(const std::vector<std::string>& list, const std::string& bucket) {
 }
 
 }  // namespace
+
+double traffic_share(const DecideOptions& options, const std::string& bucket) {
+  if (options.traffic.empty()) return 1;
+  const auto found = options.traffic.find(bucket);
+  if (found != options.traffic.end()) return found->second;
+  throw ValueError(fmt::format("decide: traffic: no share for bucket {}", bucket));
+}
 
 Comparison compare(const DecideOptions& options, const ComparisonNames& names,
                    const std::vector<PairedBucket>& buckets, const Look& look, double aa_flips) {

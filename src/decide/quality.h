@@ -55,4 +55,8 @@ double questions_required(const ArmTable& table);
 std::string describe(const BucketRow& row, double margin, double alpha);
 std::string describe(const OverallRow& row, std::string_view what, double alpha);
 
+/// A bucket's share of the traffic, in the unit of the option; 1 when none is given. Throws
+/// ValueError for a bucket without a share where others have one.
+double traffic_share(const DecideOptions& options, const std::string& bucket);
+
 }  // namespace kv

@@ -17,7 +17,7 @@ using Real = double& (*)(DecideOptions&);
 using Count = int64_t& (*)(DecideOptions&);
 using Switch = bool& (*)(DecideOptions&);
 
-constexpr std::array<std::pair<std::string_view, Real>, 16> kReals = {{
+constexpr std::array<std::pair<std::string_view, Real>, 19> kReals = {{
     {"margin.bucket", [](DecideOptions& o) -> double& { return o.margin.bucket; }},
     {"margin.overall", [](DecideOptions& o) -> double& { return o.margin.overall; }},
     {"margin.validity", [](DecideOptions& o) -> double& { return o.margin.validity; }},
@@ -27,6 +27,9 @@ constexpr std::array<std::pair<std::string_view, Real>, 16> kReals = {{
     {"aa.min_p", [](DecideOptions& o) -> double& { return o.aa_min_p; }},
     {"insensitive_se", [](DecideOptions& o) -> double& { return o.insensitive_se; }},
     {"gain.capacity_min", [](DecideOptions& o) -> double& { return o.capacity_gain_min; }},
+    {"gain.latency_min", [](DecideOptions& o) -> double& { return o.latency_gain_min; }},
+    {"harm.ttft_max", [](DecideOptions& o) -> double& { return o.ttft_max; }},
+    {"harm.itl_max", [](DecideOptions& o) -> double& { return o.itl_max; }},
     {"bf16_share_max", [](DecideOptions& o) -> double& { return o.bf16_share_max; }},
     {"excess_removed", [](DecideOptions& o) -> double& { return o.excess_removed; }},
     {"offset_noise", [](DecideOptions& o) -> double& { return o.offset_noise; }},
@@ -46,9 +49,10 @@ constexpr std::array<std::pair<std::string_view, Count>, 5> kCounts = {{
      [](DecideOptions& o) -> int64_t& { return o.max_questions_per_document; }},
 }};
 
-constexpr std::array<std::pair<std::string_view, Switch>, 2> kSwitches = {{
+constexpr std::array<std::pair<std::string_view, Switch>, 3> kSwitches = {{
     {"strict", [](DecideOptions& o) -> bool& { return o.strict; }},
     {"exhaustive", [](DecideOptions& o) -> bool& { return o.exhaustive; }},
+    {"capacity_needed", [](DecideOptions& o) -> bool& { return o.capacity_needed; }},
 }};
 
 template <class Number>

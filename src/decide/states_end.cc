@@ -44,8 +44,8 @@ std::vector<int> layers_of(const ArmSpec& arm, bool whole) {
 
 }  // namespace
 
-/// The gates that need no timing: the kernel is known, the cache is as large as planned, and it
-/// holds enough more tokens.
+/// The kernel is known, the cache is as large as planned, nothing is slower than it may be where
+/// the engine was timed, and more tokens fit or they come faster.
 Step Machine::systems(const ArmSpec& candidate, const Comparison& decided) {
   const std::string arm_text = candidate.text();
   for (const ExampleRecord* record : examples_.of(decided.table.block, arm_text)) {
@@ -73,11 +73,50 @@ Step Machine::systems(const ArmSpec& candidate, const Comparison& decided) {
     trace("SYSTEMS", "", arm_text, "BACKEND_FALLBACK");
     return reject("BACKEND_FALLBACK", "the cache that was allocated is not the one asked for");
   }
-  if (has_capacity(candidate, *record)) return accept(candidate, decided);
-  trace("SYSTEMS", "", arm_text, "NO_SYSTEMS_GAIN: CAPACITY");
-  return reject("NO_SYSTEMS_GAIN: CAPACITY",
-                fmt::format("{} holds {:.3f} times the tokens, {:.4g} are required", arm_text,
-                            record->gain(), options_.capacity_gain_min));
+  const std::optional<TimingJudgement> times =
+      judge_timing(options_, records_.timings, arm_text, buckets_);
+  if (times) {
+    if (auto step = judge_times(candidate, *times)) return std::move(*step);
+  }
+  const bool is_larger = has_capacity(candidate, *record) && options_.capacity_needed;
+  if (is_larger || (times && times->has_gain)) return accept(candidate, decided);
+  return without_gain(candidate, *record, times);
+}
+
+/// Times that prove nothing leave the verdict open; times that are too long end it.
+std::optional<Step> Machine::judge_times(const ArmSpec& candidate, const TimingJudgement& times) {
+  verdict_.reasons.insert(verdict_.reasons.end(), times.reasons.begin(), times.reasons.end());
+  if (!times.noisy.empty()) {
+    trace("SYSTEMS", "", candidate.text(), "SYSTEMS_NOISY");
+    return inconclusive("SYSTEMS_NOISY",
+                        fmt::format("{} passed the tests of quality; its times prove nothing: {}",
+                                    candidate.text(), times.noisy));
+  }
+  if (times.failure.empty()) return std::nullopt;
+  trace("SYSTEMS", "", candidate.text(), "NO_SYSTEMS_GAIN: " + times.failure);
+  return reject(
+      "NO_SYSTEMS_GAIN: " + times.failure,
+      fmt::format("{} is slower on the engine that serves than it may be", candidate.text()));
+}
+
+Step Machine::without_gain(const ArmSpec& candidate, const CapacityRecord& record,
+                           const std::optional<TimingJudgement>& times) {
+  const bool is_short = times && !options_.capacity_needed && times->break_even &&
+                        times->median_context < *times->break_even;
+  const std::string why = is_short ? "SHORT_CONTEXT" : "CAPACITY";
+  trace("SYSTEMS", "", candidate.text(), "NO_SYSTEMS_GAIN: " + why);
+  if (is_short) {
+    return reject(
+        "NO_SYSTEMS_GAIN: " + why,
+        fmt::format("half of the traffic lies at {:.0f} tokens or below, {} decodes faster "
+                    "from {:.0f} tokens on",
+                    times->median_context, candidate.text(), *times->break_even));
+  }
+  return reject("NO_SYSTEMS_GAIN: " + why,
+                fmt::format("{} holds {:.3f} times the tokens, {}", candidate.text(), record.gain(),
+                            options_.capacity_needed
+                                ? fmt::format("{:.4g} are required", options_.capacity_gain_min)
+                                : "which are not needed, and is not shown to be faster"));
 }
 
 bool Machine::has_capacity(const ArmSpec& candidate, const CapacityRecord& record) {
@@ -160,7 +199,7 @@ void Machine::finish(Verdict& verdict) const {
         "the prompts have no answers: task scores come from generated retrieval and copying tasks "
         "of the same lengths, not from the prompts");
   }
-  if (is_accepting(verdict.outcome)) {
+  if (is_accepting(verdict.outcome) && records_.timings.empty()) {
     verdict.notices.emplace_back(
         "only capacity was judged: speed is a matter of the engine that serves, and there is no "
         "timing record of it");

@@ -60,6 +60,18 @@ inline constexpr double kInsensitiveSe = 2;
 // 1.7 times the tokens is the least that pays for a requalification. (Method 6.2, benefit a)
 inline constexpr double kCapacityGainMin = 1.7;
 
+// Or a latency or throughput better by 3 %. (Method 6.2, benefit b)
+inline constexpr double kLatencyGainMin = 0.03;
+// A time to first token, and a time between tokens, worse than this pays for nothing, in any bucket
+// with 5 % of the traffic. (Method 6.2)
+inline constexpr double kTtftMax = 1.10;
+inline constexpr double kItlMax = 1.05;
+inline constexpr double kHarmTrafficShare = 0.05;
+// The control beside itself must show this much steadiness before a difference of 3 % means
+// anything, from at least five runs an arm. (Method 5.2)
+inline constexpr double kTimingNoise = 0.02;
+inline constexpr int64_t kTimingRuns = 5;
+
 // More BF16 layers than this is no longer a repair of a few layers. (Method 6.4, LOCALISE)
 inline constexpr double kBf16ShareMax = 0.25;
 // Layers are restored until this share of the KLD above the noise floor is gone. (Method 6.4)

@@ -99,6 +99,17 @@ struct CapacityRecord {
   }
 };
 
+/// How fast an arm was on the engine that serves, at one length of context: one measured run.
+struct TimingRecord {
+  std::string record_id;
+  std::string arm;     // as spelled, "bf16" the control, "bf16#2" the control timed once more
+  std::string bucket;  // label of the length
+  int64_t context_tokens = 0;      // of its prompts, mean
+  int64_t run = 0;                 // number of the run; each is one value of every median
+  double ttft_ms = 0, itl_ms = 0;  // medians over the run's requests and gaps
+  double output_throughput = 0;    // tokens per second
+};
+
 /// Whether the engine that will serve runs a layout, from the table of targets or a probe.
 struct SupportRecord {
   std::string record_id;

@@ -125,6 +125,19 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, TimingRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("arm", r.arm);
+  visit("bucket", r.bucket);
+  visit("context_tokens", r.context_tokens);
+  visit("run", r.run);
+  visit("ttft_ms", r.ttft_ms);
+  visit("itl_ms", r.itl_ms);
+  visit("output_throughput", r.output_throughput);
+}
+
+template <class Record, class Visit>
 requires std::is_same_v<std::remove_const_t<Record>, SupportRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
@@ -153,6 +166,7 @@ constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }
 constexpr std::string_view kind_of(const CapacityRecord&) { return "capacity"; }
+constexpr std::string_view kind_of(const TimingRecord&) { return "timing"; }
 constexpr std::string_view kind_of(const SupportRecord&) { return "support"; }
 constexpr std::string_view kind_of(const FactsRecord&) { return "facts"; }
 

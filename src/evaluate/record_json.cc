@@ -119,7 +119,8 @@ void from_json(const Field& field, std::vector<T>& out) {
 
 /// Refuses keys that the record does not have: their content would be lost without a word.
 template <class Record>
-void refuse_unknown_keys(const OrderedJson& object, const std::string& where, const Record& record) {
+void refuse_unknown_keys(const OrderedJson& object, const std::string& where,
+                         const Record& record) {
   for (const auto& [key, value] : object.items()) {
     bool known = key == "kind" || key == "schema";
     visit_fields(record, [&](const char* name, const auto&) { known = known || key == name; });
@@ -130,7 +131,8 @@ void refuse_unknown_keys(const OrderedJson& object, const std::string& where, co
 }
 
 template <class Record>
-std::string read_into(const OrderedJson& object, const std::string& where, std::vector<Record>& out) {
+std::string read_into(const OrderedJson& object, const std::string& where,
+                      std::vector<Record>& out) {
   Record record;
   visit_fields(record, [&](const char* name, auto& value) {
     const auto found = object.find(name);
@@ -171,6 +173,7 @@ std::string record_to_json(const ArmRecord& record) { return write(record); }
 std::string record_to_json(const AmaxRecord& record) { return write(record); }
 std::string record_to_json(const CalibrationRecord& record) { return write(record); }
 std::string record_to_json(const CapacityRecord& record) { return write(record); }
+std::string record_to_json(const TimingRecord& record) { return write(record); }
 std::string record_to_json(const SupportRecord& record) { return write(record); }
 std::string record_to_json(const FactsRecord& record) { return write(record); }
 
@@ -190,11 +193,12 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(AmaxRecord())) return read_into(object, where, out.amaxes);
   if (is(CalibrationRecord())) return read_into(object, where, out.calibrations);
   if (is(CapacityRecord())) return read_into(object, where, out.capacities);
+  if (is(TimingRecord())) return read_into(object, where, out.timings);
   if (is(SupportRecord())) return read_into(object, where, out.supports);
   if (is(FactsRecord())) return read_into(object, where, out.facts);
   throw FormatError(
       fmt::format("{}: \"kind\": expected example, logit, range, arm, amax, calibration, capacity, "
-                  "support or facts, found "
+                  "timing, support or facts, found "
                   "\"{}\"",
                   where, kind));
 }

@@ -16,6 +16,7 @@ std::string record_to_json(const ArmRecord& record);
 std::string record_to_json(const AmaxRecord& record);
 std::string record_to_json(const CalibrationRecord& record);
 std::string record_to_json(const CapacityRecord& record);
+std::string record_to_json(const TimingRecord& record);
 std::string record_to_json(const SupportRecord& record);
 std::string record_to_json(const FactsRecord& record);
 

@@ -162,6 +162,7 @@ void RecordLog::append(const CalibrationRecord& record) {
   append_to(records_.calibrations, record);
 }
 void RecordLog::append(const CapacityRecord& record) { append_to(records_.capacities, record); }
+void RecordLog::append(const TimingRecord& record) { append_to(records_.timings, record); }
 void RecordLog::append(const SupportRecord& record) { append_to(records_.supports, record); }
 void RecordLog::append(const FactsRecord& record) { append_to(records_.facts, record); }
 

@@ -24,6 +24,7 @@ struct Records {
   std::vector<AmaxRecord> amaxes;
   std::vector<CalibrationRecord> calibrations;
   std::vector<CapacityRecord> capacities;
+  std::vector<TimingRecord> timings;
   std::vector<SupportRecord> supports;
   std::vector<FactsRecord> facts;
 };
@@ -59,6 +60,7 @@ class RecordLog {
   void append(const AmaxRecord& record);
   void append(const CalibrationRecord& record);
   void append(const CapacityRecord& record);
+  void append(const TimingRecord& record);
   void append(const SupportRecord& record);
   void append(const FactsRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
@@ -78,6 +80,7 @@ class RecordLog {
   const std::vector<AmaxRecord>& amaxes() const { return records_.amaxes; }
   const std::vector<CalibrationRecord>& calibrations() const { return records_.calibrations; }
   const std::vector<CapacityRecord>& capacities() const { return records_.capacities; }
+  const std::vector<TimingRecord>& timings() const { return records_.timings; }
   const std::vector<SupportRecord>& supports() const { return records_.supports; }
   const std::vector<FactsRecord>& facts() const { return records_.facts; }
   const std::filesystem::path& path() const { return path_; }

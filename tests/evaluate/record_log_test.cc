@@ -104,6 +104,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<AmaxRecord>(), num_fields<AmaxRecord>());
   EXPECT_EQ(num_visited<CalibrationRecord>(), num_fields<CalibrationRecord>());
   EXPECT_EQ(num_visited<CapacityRecord>(), num_fields<CapacityRecord>());
+  EXPECT_EQ(num_visited<TimingRecord>(), num_fields<TimingRecord>());
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
   EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
 }
@@ -116,6 +117,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto amax = filled<AmaxRecord>(450);
   const auto calibration = filled<CalibrationRecord>(500);
   const auto capacity = filled<CapacityRecord>(600);
+  const auto timing = filled<TimingRecord>(650);
   const auto support = filled<SupportRecord>(700);
   const auto facts = filled<FactsRecord>(800);
   {
@@ -127,6 +129,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(amax);
     log.append(calibration);
     log.append(capacity);
+    log.append(timing);
     log.append(support);
     log.append(facts);
   }
@@ -144,6 +147,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(amax, records->amaxes.at(0));
     expect_equal(calibration, records->calibrations.at(0));
     expect_equal(capacity, records->capacities.at(0));
+    expect_equal(timing, records->timings.at(0));
     expect_equal(support, records->supports.at(0));
     expect_equal(facts, records->facts.at(0));
   }
@@ -365,6 +369,7 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   expect_documented<ArmRecord>(page);
   expect_documented<CalibrationRecord>(page);
   expect_documented<CapacityRecord>(page);
+  expect_documented<TimingRecord>(page);
   expect_documented<SupportRecord>(page);
   expect_documented<FactsRecord>(page);
 }
