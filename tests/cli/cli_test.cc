@@ -286,7 +286,7 @@ TEST_F(Cli, CalibrateThenEvalWithTheFile) {
   EXPECT_GT(arms.at(1).at("kld"), 0);
   EXPECT_LT(arms.at(1).at("kld"), 0.5);
   std::string scales = read("c/scales.json");
-  scales.replace(scales.find("\"amax\""), 6, "\"amox\"");
+  scales.replace(scales.rfind("\"amax\""), 6, "\"amox\"");
   write("bad.json", scales);
   const Result bad = run("eval tiny --prompts p.jsonl --arms fp8_head/scales=bad.json --out e2");
   EXPECT_EQ(bad.code, 1);
