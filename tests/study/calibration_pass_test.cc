@@ -11,6 +11,7 @@
 #include "checkpoint/load_tokenizer.h"
 #include "evaluate/near_duplicates.h"
 #include "study/blocks.h"
+#include "study/decide_study.h"
 #include "study/disjoint.h"
 #include "study/own_text.h"
 
@@ -206,6 +207,26 @@ TEST(StudyBlocksTest, CalibrationOnPromptsHasTheirProportions) {
   EXPECT_EQ(counts["256"], 20);
   EXPECT_EQ(counts["512"], 5);
   EXPECT_EQ(blocks.shared(), "");
+}
+
+TEST_F(CalibrationPassTest, BlocksThatShareAnExampleEndTheRunBeforeItBegins) {
+  std::vector<Prompt> prompts = answered({16}, {200});
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    prompts[i].cluster = "source " + std::to_string(i);
+    prompts[i].id = "the same";
+  }
+  StudyOptions options = block_options();
+  options.buckets = {256};
+  RecordLog log(folder_ / "records.jsonl");
+  NoProgress silent;
+  DecideStudy study(built_in_model(), load_tokenizer(built_in_model()->checkpoint()), prompts, {},
+                    options, folder_, log, silent);
+  const Verdict verdict = study.run();
+  EXPECT_EQ(verdict.outcome, Outcome::kInconclusive);
+  EXPECT_EQ(verdict.sub_reason, "NOT_DISJOINT");
+  EXPECT_NE(verdict.sentence.find("\"the same\" of block "), std::string::npos);
+  EXPECT_NE(verdict.sentence.find("have the same id"), std::string::npos) << verdict.sentence;
+  EXPECT_EQ(log.size(), 0u);
 }
 
 std::vector<int32_t> counting(int32_t from, int32_t n) {
