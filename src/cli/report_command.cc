@@ -37,10 +37,17 @@ std::vector<fs::path> runs_in(const fs::path& folder) {
   return out;
 }
 
-/// How a page at `page` names a file beside a run.
+/// How a page at `page` names a file beside a run: a relative link, percent-encoded (RFC 3986).
 std::string link_from(const fs::path& page, const fs::path& file) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/";
   const fs::path from = fs::absolute(page).lexically_normal().parent_path();
-  return fs::absolute(file).lexically_normal().lexically_relative(from).generic_string();
+  std::string out;
+  for (const char c : fs::absolute(file).lexically_normal().lexically_relative(from).string()) {
+    const bool is_plain = kPlain.find(c) != std::string_view::npos;
+    out += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
 }
 
 int report_one(const StoredRun& run, const fs::path& page) {

@@ -59,8 +59,11 @@ class Cli : public testing::Test {
     const Result page = run("report " + run_folder + " --out page.html");
     EXPECT_EQ(page.code, 0) << page.err;
     EXPECT_EQ(read("page.html"), read(run_folder + "/report.html"));
-    EXPECT_EQ(run("report " + run_folder + " " + run_folder + " --out runs.html").code, 0);
-    EXPECT_NE(read("runs.html").find("href=\"" + run_folder + "/report.html\""), std::string::npos);
+    fs::copy(folder_ / run_folder, folder_ / "r #1");
+    EXPECT_EQ(run("report " + run_folder + " 'r #1' --out runs.html").code, 0);
+    for (const std::string& link : {run_folder, std::string("r%20%231")}) {
+      EXPECT_NE(read("runs.html").find("href=\"" + link + "/report.html\""), std::string::npos);
+    }
 
     Json changed = Json::parse(read(run_folder + "/decision.json"));
     changed["outcome"] = "KEEP_IT";

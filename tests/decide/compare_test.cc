@@ -309,6 +309,42 @@ TEST_F(CompareTest, WhatDoesNotPairIsRefusedByIdFileAndLine) {
   EXPECT_TRUE(has(read(three, wrong), "expected \"f1\", found exact_match"));
 }
 
+/// Seeded edits of a good text, each handed to `load`, which must take it or refuse it.
+template <class Load>
+void expect_survives(const std::string& good, const std::string& bytes, Load load) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 1500; ++i) {
+    std::string text = good;
+    for (int edits = 1 + static_cast<int>(random() % 4); edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      if (random() % 4 == 0) {
+        text.erase(at, 1 + random() % 30);
+      } else {
+        text[at] = bytes[random() % bytes.size()];
+      }
+      if (text.empty()) break;
+    }
+    EXPECT_FALSE(refusal([&] { load(text); }).empty());
+  }
+}
+
+TEST_F(CompareTest, MutatedFilesAreTakenOrRefused) {
+  expect_survives(kPublished[0].csv, ",\"%\n\r .-e9kMN\xff", [&](const std::string& text) {
+    compare_means(read_bucket_means(write("m.csv", text), MeansUnit::kAuto), 0.05);
+  });
+  SampleOptions options;
+  options.bucket_field = "doc.length";
+  options.cluster_field = "doc.question";
+  options.edges = {100, 5000};
+  std::string good;
+  for (int i = 0; i < 3; ++i) good += sample(i, i == 1 ? "NaN" : "0.5", ", \"prompt_hash\": \"a\"");
+  good.replace(good.find("NaN"), 3, "1.0");
+  const ScoreSet control = read_sample_logs(write("good.jsonl", good), options);
+  expect_survives(good, "{}[]\",:\\0-9eNaInfy\n\xff", [&](const std::string& text) {
+    pair_scores(control, read_sample_logs(write("m.jsonl", text), options));
+  });
+}
+
 // ---- kvscale's records ----
 
 ExampleRecord example(const std::string& block, const std::string& arm, int id, double score) {
