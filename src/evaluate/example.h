@@ -70,7 +70,7 @@ struct Prompt {
   std::vector<int32_t> tokens;
   std::vector<std::string> accepted_answers;
   Check check = Check::kContains;
-  std::string tag;  // of kSimilarity
+  std::string tag = {};  // of kSimilarity
   bool has_answer() const { return !accepted_answers.empty(); }
 };
 
