@@ -52,6 +52,7 @@ struct DecideArgs {
   std::string target;  // empty: nobody said which engine; its flags are vLLM's, its numerics nobody's
   std::vector<std::string> set;  // NAME=VALUE
   uint64_t seed = 20260;
+  std::string dump_examples;  // a file; empty: nobody asked for it
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 

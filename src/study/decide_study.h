@@ -33,6 +33,9 @@ class DecideStudy {
   /// What the reader of the verdict should know of how it was run: tasks that the pilot left out.
   const std::vector<std::string>& notices() const { return notices_; }
 
+  /// The documents that were made, by block.
+  const std::map<std::string, std::vector<Document>>& documents() const { return blocks_.made(); }
+
  private:
   void answer_ask(const Ask& ask);
   void record_support(const Ask& ask);
