@@ -58,6 +58,7 @@ struct DecideArgs {
   std::string junit;   // file; empty = none
   std::string timing;  // records of the serving engine's speed; empty = none
   std::string estimator = "amax";
+  std::string dump_examples;  // a file; empty: nobody asked for it
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 

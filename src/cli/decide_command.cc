@@ -10,6 +10,7 @@
 #include "cli/stored_run.h"
 #include "decide/set_option.h"
 #include "decide/verdict_json.h"
+#include "evaluate/example_lines.h"
 #include "kvscale/error.h"
 #include "report/decide_run.h"
 #include "report/verdict_junit.h"
@@ -45,6 +46,7 @@ Commands commands(const DecideArgs& args) {
 void refuse_generator_options(const DecideArgs& args, const std::vector<Prompt>& prompts) {
   if (std::ranges::none_of(prompts, &Prompt::has_answer)) return;
   const std::pair<const char*, bool> given[] = {{"--tasks", !args.tasks.empty()},
+                                                {"--dump-examples", !args.dump_examples.empty()},
                                                 {"--documents", args.documents > 0},
                                                 {"--questions", args.questions > 0}};
   for (const auto& [option, is_given] : given) {
@@ -141,6 +143,9 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
   check_buckets(options.buckets, session.checkpoint().spec().max_positions);
   check_traffic(options.decide.traffic, options.buckets);
   refuse_doubles("--tasks", args.tasks);
+  if (args.tasks.size() > 1 && std::ranges::find(args.tasks, kAllTasks) != args.tasks.end()) {
+    throw ValueError("decide: --tasks: expected all alone, found other tasks beside it");
+  }
   refuse_generator_options(args, prompts);
   options.tasks = args.tasks;
   options.form =
@@ -287,6 +292,16 @@ void export_accepted(const DecideArgs& args, const std::filesystem::path& folder
   }
 }
 
+/// All questions of all blocks that were made, a line each. The A/A block is a part of E1.
+std::string examples_text(const DecideStudy& study, const Tokenizer& tokenizer) {
+  std::string out;
+  for (const auto& [block, documents] : study.documents()) {
+    if (block == "AA") continue;
+    for (const Document& document : documents) out += example_lines(document, block, tokenizer);
+  }
+  return out;
+}
+
 }  // namespace
 
 int run_decide(const DecideArgs& args) {
@@ -318,6 +333,9 @@ int run_decide(const DecideArgs& args) {
   write_file_atomically(folder / "run.json", decide_run_json(run));
   const VerdictReport report{verdict,     log.records(), run.model,
                              run.prompts, run.run,       run_files(folder)};
+  if (!args.dump_examples.empty()) {
+    write_file_atomically(args.dump_examples, examples_text(study, session.tokenizer()));
+  }
   write_file_atomically(folder / "decision.json", verdict_json(verdict));
   write_file_atomically(folder / "report.html", verdict_page(report));
   if (!args.junit.empty()) write_file_atomically(args.junit, verdict_junit(report));

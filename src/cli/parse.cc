@@ -1,4 +1,5 @@
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -11,6 +12,7 @@
 #include "evaluate/generators.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
+#include "study/study_options.h"
 
 namespace kv::cli {
 namespace {
@@ -117,6 +119,12 @@ void add_eval(CLI::App& app, EvalArgs& args) {
       ->check(whole_from(1));
 }
 
+std::vector<std::string> task_words() {
+  std::vector<std::string> out = generator_tasks();
+  out.push_back(kAllTasks);
+  return out;
+}
+
 void add_decide(CLI::App& app, DecideArgs& args) {
   const CLI::Range kPoints(0.01, 99.0, "POINTS in [0.01, 99]");
   CLI::App* c =
@@ -132,10 +140,12 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       ->check(whole_from(1));
   c->add_option(
        "--tasks", args.tasks,
-       "niah_single, kv_recall, copy_span (default: those that the control answers in a pilot)")
+       fmt::format("{} (default: those of {} that the control answers in a pilot); all: those of "
+                   "all of them that it answers",
+                   fmt::join(generator_tasks(), ", "), fmt::join(default_tasks(), ", ")))
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::IsMember(generator_tasks()));
+      ->check(CLI::IsMember(task_words()));
   c->add_option("--documents", args.documents,
                 "documents per bucket and block (default: what the margin needs)")
       ->check(whole_from(2));
@@ -157,6 +167,8 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       "speed is judged only with them");
   c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
   add_estimator(c, args.estimator);
+  c->add_option("--dump-examples", args.dump_examples,
+                "a file for the generated questions that the run used, as JSON Lines");
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
       ->check(kPoints);
   c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's")

@@ -98,7 +98,7 @@ std::string answers_sha256(const std::vector<Prompt>& prompts) {
     hash.add_field(prompt.id);
     hash.add_field(std::to_string(static_cast<int>(prompt.check)));
     for (const std::string& answer : prompt.accepted_answers) hash.add_field(answer);
-    hash.add_field("");
+    hash.add_field(prompt.tag);
   }
   return hash.hex();
 }

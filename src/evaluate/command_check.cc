@@ -52,9 +52,10 @@ void write_input(int file, std::string_view input) {
   if (::lseek(file, 0, SEEK_SET) != 0) fail_command("cannot write the answer");
 }
 
+/// One more for the hard limit: at the soft one of processor time comes a signal of its own.
 void limit(decltype(RLIMIT_AS) what, int64_t value) {
   const auto most = static_cast<rlim_t>(value);
-  const rlimit both = {most, most};
+  const rlimit both = {most, most + 1};
   ::setrlimit(what, &both);
 }
 
@@ -73,7 +74,7 @@ void limit(decltype(RLIMIT_AS) what, int64_t value) {
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_AS, limits.memory_bytes);
   limit(RLIMIT_FSIZE, limits.file_bytes);
-  limit(RLIMIT_CPU, limits.time.count() / 1000 + 1);
+  limit(RLIMIT_CPU, limits.processors * (limits.time.count() / 1000 + 1));
   const bool has_streams =
       ::dup2(input, 0) == 0 && ::dup2(nowhere, 1) == 1 && ::dup2(nowhere, 2) == 2;
   if (::close_range(3, ~0u, 0) != 0) {  // a kernel before 5.9

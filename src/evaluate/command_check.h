@@ -9,7 +9,8 @@ namespace kv {
 
 /// What a command may take.
 struct CommandLimits {
-  std::chrono::milliseconds time{10'000};   // wall clock; as much of one processor
+  std::chrono::milliseconds time{10'000};   // wall clock
+  int64_t processors = 8;                   // busy all that time, in each process
   int64_t memory_bytes = int64_t{4} << 30;  // address space of each process
   int64_t file_bytes = int64_t{256} << 20;  // of each file that it writes
 };

@@ -72,6 +72,14 @@ std::vector<Document> dealt_to_looks(std::vector<Document> documents,
 
 }  // namespace
 
+void judge_whole_answers(std::vector<Document>& documents) {
+  for (Document& document : documents) {
+    for (Question& question : document.questions) {
+      if (question.check == Check::kPrefix) question.check = Check::kExact;
+    }
+  }
+}
+
 StudyBlocks::StudyBlocks(const Tokenizer& tokenizer, std::span<const Prompt> prompts,
                          std::string prompts_name, const StudyOptions& options)
     : tokenizer_(tokenizer),
@@ -99,11 +107,7 @@ std::vector<Document> StudyBlocks::generate_block(const std::string& block, int6
     out.insert(out.end(), std::make_move_iterator(made.begin()),
                std::make_move_iterator(made.end()));
   }
-  for (Document& document : out) {
-    // Whole answers count: shares of a span would need another test than the one for pairs of right
-    // and wrong.
-    for (Question& question : document.questions) question.check = Check::kExact;
-  }
+  judge_whole_answers(out);
   return out;
 }
 
@@ -114,6 +118,10 @@ void StudyBlocks::deal_prompts() {
                     "and count as "
                     "one document with them",
                     joined, 100 * kNearDuplicate));
+  }
+  if (const auto commands = std::ranges::count(prompts_, Check::kCommand, &Prompt::check)) {
+    notices_.push_back(fmt::format(
+        "answers to {} prompts are judged by their commands, which were executed", commands));
   }
   std::map<std::string, std::vector<const Prompt*>> answered;
   std::vector<const Prompt*> unanswered;
@@ -199,6 +207,7 @@ std::vector<Document> StudyBlocks::user_documents(const std::string& block) cons
     question.tokens = {prompt.tokens.back()};
     question.accepted_answers = prompt.accepted_answers;
     question.check = prompt.check;
+    question.tag = prompt.tag;
     document.questions.push_back(std::move(question));
     out.push_back(std::move(document));
   }
@@ -271,6 +280,17 @@ std::vector<CalibrationExample> StudyBlocks::calibration_examples() {
   return out;
 }
 
+/// Questions of a bucket's first documents, of which the tasks take turns.
+int64_t StudyBlocks::questions_in(int64_t documents) const {
+  if (tasks_.empty()) return documents * options_.decide.questions_per_document;
+  int64_t out = 0;
+  for (int64_t i = 0; i < documents; ++i) {
+    const std::string& task = tasks_[static_cast<size_t>(i % std::ssize(tasks_))];
+    out += questions_asked(task, options_.decide.questions_per_document);
+  }
+  return out;
+}
+
 std::string StudyBlocks::shared() const {
   std::vector<BlockExample> examples;
   for (const Prompt& prompt : prompts_) {
@@ -302,7 +322,7 @@ std::vector<BlockSize> StudyBlocks::sizes() {
         for (const int64_t bucket : options_.buckets) {
           BlockSize& size = sizes[fmt::format("{}", bucket)];
           size.documents = count;
-          size.examples = count * plan.questions_per_document;
+          size.examples = questions_in(count);
         }
       } else {
         std::map<std::string, std::set<std::string>> clusters;

@@ -14,6 +14,10 @@
 
 namespace kv {
 
+/// Whole answers count: shares of a span would make every comparison one of shares, where the test
+/// for pairs of right and wrong is the sharper one. Tasks that have no whole answer keep theirs.
+void judge_whole_answers(std::vector<Document>& documents);
+
 /// The documents of a study's blocks: generated, or the user's prompts dealt out. A block is made
 /// when it is first asked for; its tasks take turns, and every document knows its look and
 /// replicate half.
@@ -29,6 +33,9 @@ class StudyBlocks {
 
   /// "AA", "E1", "E2", "E3" or "CAL". The A/A block is the first documents of E1.
   const std::vector<Document>& documents(const std::string& block);
+
+  /// The blocks that were asked for so far, by name.
+  const std::map<std::string, std::vector<Document>>& made() const { return documents_; }
 
   /// Contexts of a block without their questions, and the user's prompts of it that have no
   /// answers: for calibration, ranges and logits.
@@ -55,6 +62,7 @@ class StudyBlocks {
                           const std::vector<const Prompt*>& prompts) const;
   std::vector<Document> generate_block(const std::string& block, int64_t documents,
                                        int64_t questions) const;
+  int64_t questions_in(int64_t documents) const;
   std::vector<Document> user_documents(const std::string& block) const;
 
   const Tokenizer& tokenizer_;

@@ -56,7 +56,8 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
       folder_(std::move(folder)),
       log_(log),
       progress_(progress),
-      runner_(model_, options_.plan, model_->spec().eos_ids, options_.max_new_tokens),
+      runner_(model_, options_.plan, model_->spec().eos_ids, line_end_ids(tokenizer_),
+              options_.max_new_tokens),
       blocks_(tokenizer_, prompts, source_.prompts, options_),
       notices_(blocks_.notices()) {
   check_options(options_.decide);
@@ -156,8 +157,8 @@ std::optional<double> DecideStudy::pilot_score(const std::string& task) {
     notices_.push_back(fmt::format("task {}: left out: {}", task, error.what()));
     return std::nullopt;
   }
-  for (Document& document : documents) {
-    for (Question& question : document.questions) question.check = Check::kExact;
+  judge_whole_answers(documents);
+  for (const Document& document : documents) {
     const RunnerArm control = runner_arm(std::string(kControlArm));
     score_document(document, "PILOT", arms_without_answers(document, "PILOT", {&control, 1}));
   }
@@ -170,15 +171,17 @@ std::optional<double> DecideStudy::pilot_score(const std::string& task) {
 }
 
 void DecideStudy::choose_tasks() {
-  std::vector<std::string> tasks = options_.tasks;
-  if (!options_.decide.tasks_from_generators || !tasks.empty()) {
-    blocks_.set_tasks(std::move(tasks));
+  const bool asks_for_all = options_.tasks == std::vector<std::string>{kAllTasks};
+  std::vector<std::string> tasks;
+  if (!options_.decide.tasks_from_generators || (!options_.tasks.empty() && !asks_for_all)) {
+    blocks_.set_tasks(options_.tasks);
     return;
   }
+  const auto& candidates = asks_for_all ? generator_tasks() : default_tasks();
   std::vector<std::pair<double, std::string>> scores;
-  for (const std::string& task : generator_tasks()) {
-    progress_.update("pilot: what the model can answer", std::ssize(scores),
-                     std::ssize(generator_tasks()), "tasks");
+  for (const std::string& task : candidates) {
+    progress_.update("pilot: what the model can answer", std::ssize(scores), std::ssize(candidates),
+                     "tasks");
     progress_.check();
     if (const auto score = pilot_score(task)) scores.emplace_back(*score, task);
   }
@@ -254,8 +257,7 @@ ExampleRecord DecideStudy::judge(const Document& document, const Question& quest
   out.kernel = answer.kernel;
   Score score;
   if (question.answer_tokens.empty()) {
-    score = score_text(question.check, tokenizer_.decode(answer.produced, true),
-                       question.accepted_answers);
+    score = score_text(question, tokenizer_.decode(answer.produced, true));
     score.valid = score.valid && answer.ended && !is_runaway(answer.produced);
   } else {
     score = score_tokens(question.check, question.answer_tokens, answer.produced);

@@ -37,6 +37,8 @@ class DecideStudy {
   /// What the verdict rested on beside the records: see Evidence. After run().
   const std::vector<PreflightFact>& facts() const { return facts_; }
   std::vector<BlockSize> sizes() { return blocks_.sizes(); }
+  /// The documents that were made, by block.
+  const std::map<std::string, std::vector<Document>>& documents() const { return blocks_.made(); }
 
  private:
   void answer_ask(const Ask& ask);

@@ -21,12 +21,17 @@ double log_probability(std::span<const float> logits, int32_t token) {
   return logits[static_cast<size_t>(token)] - largest - std::log(sum);
 }
 
+/// Tokens that an answer may have when it is generated freely.
+int64_t budget_of(const Question& question, int64_t max_new_tokens) {
+  return question.answer_budget > 0 ? question.answer_budget : max_new_tokens;
+}
+
 /// Tokens of cache that a document and the forks of its questions take in one arm.
 int64_t tokens_needed(const Document& document, int64_t block_size, int64_t max_new_tokens) {
   int64_t total = std::ssize(document.context) + block_size;
   for (const Question& q : document.questions) {
-    const int64_t tail =
-        std::ssize(q.tokens) + (works_on_tokens(q) ? std::ssize(q.answer_tokens) : max_new_tokens);
+    const int64_t tail = std::ssize(q.tokens) + (works_on_tokens(q) ? std::ssize(q.answer_tokens)
+                                                                    : budget_of(q, max_new_tokens));
     total += tail + 2 * block_size;  // the copied block, and a last one that is not full
   }
   return total;
@@ -53,11 +58,15 @@ struct EngineRunner::Lane {
 };
 
 EngineRunner::EngineRunner(std::shared_ptr<const Model> model, BatchPlan plan,
-                           std::vector<int32_t> stop_ids, int64_t max_new_tokens)
+                           std::vector<int32_t> stop_ids, std::vector<int32_t> line_end_ids,
+                           int64_t max_new_tokens)
     : model_(std::move(model)),
       plan_(plan),
       stop_ids_(std::move(stop_ids)),
-      max_new_tokens_(max_new_tokens) {}
+      line_end_ids_(std::move(line_end_ids)),
+      max_new_tokens_(max_new_tokens) {
+  line_end_ids_.insert(line_end_ids_.end(), stop_ids_.begin(), stop_ids_.end());
+}
 
 EngineRunner::~EngineRunner() = default;
 
@@ -108,18 +117,21 @@ class DocumentRun {
     engine_.run(requests);
   }
 
-  void ask(int64_t max_new_tokens, std::span<const int32_t> stop_ids) {
+  /// `line_end_ids` hold the stop ids as well.
+  void ask(int64_t max_new_tokens, std::span<const int32_t> stop_ids,
+           std::span<const int32_t> line_end_ids) {
     for (size_t arm = 0; arm < contexts_.size(); ++arm) {
       for (size_t q = 0; q < document_.questions.size(); ++q) {
         const Question& question = document_.questions[q];
         Answer& answer = (*answers_[arm])[q];
         answer.prompt_tokens = std::ssize(document_.context) + std::ssize(question.tokens);
-        auto& kind = works_on_tokens(question) ? forced_ : free_;
+        auto& kind = works_on_tokens(question) ? forced_ : question.ends_with_line ? lines_ : free_;
         kind.push_back({&question, &answer, question.tokens, contexts_[arm].fork()});
       }
     }
     ask_forced();
-    if (!free_.empty()) ask_free(max_new_tokens, stop_ids);
+    if (!free_.empty()) ask_free(free_, max_new_tokens, stop_ids);
+    if (!lines_.empty()) ask_free(lines_, max_new_tokens, line_end_ids);
     for (size_t arm = 0; arm < contexts_.size(); ++arm) {
       const ArmFacts facts = engine_.facts(contexts_[arm].arm());
       for (Answer& answer : *answers_[arm])
@@ -160,24 +172,35 @@ class DocumentRun {
         log_probability(row.logits, expected[position]) / static_cast<double>(expected.size());
   }
 
-  void ask_free(int64_t max_new_tokens, std::span<const int32_t> stop_ids) {
+  void ask_free(std::vector<Asked>& all, int64_t max_new_tokens,
+                std::span<const int32_t> stop_ids) {
     std::vector<Request> prefill;
     std::vector<Sequence*> sequences;
     std::vector<int32_t> first;
-    for (Asked& asked : free_) {
+    int64_t most = 0;
+    for (Asked& asked : all) {
+      most = std::max(most, budget_of(*asked.question, max_new_tokens));
       first.push_back(asked.tokens.back());
       asked.tokens.pop_back();
       sequences.push_back(&asked.sequence);
       if (!asked.tokens.empty()) prefill.push_back({&asked.sequence, asked.tokens, -1, nullptr});
     }
     engine_.run(prefill);
-    const std::vector<Generation> generated =
-        engine_.generate(sequences, first, max_new_tokens, stop_ids);
-    for (size_t i = 0; i < free_.size(); ++i) {
-      free_[i].answer->produced = generated[i].tokens;
-      free_[i].answer->ended = generated[i].end == Generation::End::kStopId;
-      free_[i].answer->finite = generated[i].end != Generation::End::kNonFinite;
+    const std::vector<Generation> generated = engine_.generate(sequences, first, most, stop_ids);
+    for (size_t i = 0; i < all.size(); ++i) {
+      take_answer(generated[i], budget_of(*all[i].question, max_new_tokens), *all[i].answer);
     }
+  }
+
+  /// What stands behind a question's own budget was generated for the sake of others.
+  static void take_answer(const Generation& generated, int64_t budget, Answer& answer) {
+    answer.produced = generated.tokens;
+    answer.ended = generated.end == Generation::End::kStopId;
+    answer.finite = generated.end != Generation::End::kNonFinite;
+    if (std::ssize(answer.produced) < budget) return;
+    answer.ended = false;
+    answer.finite = true;
+    answer.produced.resize(static_cast<size_t>(budget));
   }
 
   Engine& engine_;
@@ -185,7 +208,7 @@ class DocumentRun {
   std::vector<Sequence> contexts_;
   std::vector<AttentionObserver*> observers_;
   std::vector<std::vector<Answer>*> answers_;
-  std::vector<Asked> forced_, free_;
+  std::vector<Asked> forced_, free_, lines_;
 };
 
 }  // namespace
@@ -205,7 +228,7 @@ std::vector<std::vector<Answer>> EngineRunner::answer(const Document& document,
       run.add_arm(lane.number_of(arms[i]), out[i], is_control ? control_observer_ : nullptr);
     }
     run.prefill();
-    run.ask(max_new_tokens_, stop_ids_);
+    run.ask(max_new_tokens_, stop_ids_, line_end_ids_);
   }
   return out;
 }

@@ -46,9 +46,10 @@ class Runner {
 /// choice at each answer position is, up to the first miss, what free generation gives.
 class EngineRunner : public Runner {
  public:
-  /// `stop_ids` end a free generation, `max_new_tokens` bounds it.
+  /// `stop_ids` end a free generation, and `line_end_ids` one that ends with its line;
+  /// `max_new_tokens` bounds it where the question says nothing.
   EngineRunner(std::shared_ptr<const Model> model, BatchPlan plan, std::vector<int32_t> stop_ids,
-               int64_t max_new_tokens);
+               std::vector<int32_t> line_end_ids, int64_t max_new_tokens);
   ~EngineRunner() override;
 
   std::vector<std::vector<Answer>> answer(const Document& document,
@@ -68,7 +69,7 @@ class EngineRunner : public Runner {
 
   std::shared_ptr<const Model> model_;
   BatchPlan plan_;
-  std::vector<int32_t> stop_ids_;
+  std::vector<int32_t> stop_ids_, line_end_ids_;  // the second with the first among them
   int64_t max_new_tokens_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   AttentionObserver* control_observer_ = nullptr;

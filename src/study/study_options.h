@@ -13,11 +13,14 @@
 
 namespace kv {
 
+inline constexpr const char* kAllTasks = "all";
+
 /// What a decision is asked about, beside the rules of DecideOptions.
 struct StudyOptions {
   DecideOptions decide;
   std::vector<int64_t> buckets;  // prompt lengths in tokens, ascending
-  // Of the generators; empty: those that a pilot of the control allows.
+  // Of the generators. Empty: those of default_tasks() that a pilot of the control allows;
+  // kAllTasks alone: those of all tasks.
   std::vector<std::string> tasks;
   Form form = Form::kPlain;
   uint64_t seed = 20260;

@@ -192,7 +192,8 @@ TEST_F(Cli, NumbersOutOfRangeAreRefusedBeforeTheModelIsLoaded) {
         "plan tiny --bf16-layers 4294967296", "plan tiny --bf16-layers 6", "plan tiny --layers 3",
         "plan tiny --budget 1e12", "decide tiny --documents 1", "decide tiny --margin-bucket -3",
         "decide tiny --buckets 0", "decide tiny --buckets 512,512", "decide tiny --buckets 99999",
-        "decide tiny --tasks nope", "decide tiny --tasks copy_span,copy_span"}) {
+        "decide tiny --tasks nope", "decide tiny --tasks copy_span,copy_span",
+        "decide tiny --tasks all,copy_span"}) {
     const Result r = run(command);
     EXPECT_EQ(r.code, 1) << command << r.err;
     EXPECT_TRUE(has(r.err, "expected") || has(r.err, "not in")) << command << ": " << r.err;
