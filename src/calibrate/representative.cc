@@ -26,6 +26,10 @@ void count_exceeding(const EvaluatedAmax& one, Exceedance& test) {
 }  // namespace
 
 std::vector<float> largest_of_heads(std::span<const float> amax, int64_t num_kv_heads) {
+  if (num_kv_heads < 1 || std::ssize(amax) % num_kv_heads != 0) {
+    throw ValueError(fmt::format("exceedance: kv_heads: expected a divisor of {} values, found {}",
+                                 amax.size(), num_kv_heads));
+  }
   const auto heads = static_cast<size_t>(num_kv_heads);
   std::vector<float> out;
   for (size_t i = 0; i + heads <= amax.size(); i += heads) {

@@ -11,6 +11,7 @@
 #include "decide/set_option.h"
 #include "decide/verdict_json.h"
 #include "evaluate/example_lines.h"
+#include "evaluate/record_json.h"
 #include "kvscale/error.h"
 #include "report/decide_run.h"
 #include "report/verdict_junit.h"
@@ -34,6 +35,7 @@ Commands commands(const DecideArgs& args) {
   if (!args.tasks.empty()) repeat += fmt::format(" --tasks {}", fmt::join(args.tasks, ","));
   if (!args.target.empty()) repeat += " --target " + quoted(args.target);
   for (const std::string& one : args.set) repeat += " --set " + quoted(one);
+  if (!args.timing.empty()) repeat += " --timing " + quoted(args.timing);
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
   if (args.estimator != defaults.estimator) repeat += " --estimator " + args.estimator;
   std::string margin = "--margin " + args.margin;
@@ -180,7 +182,17 @@ void add_timings(const std::string& file, RecordLog& log) {
       throw FormatError(
           fmt::format("{}: {}: expected times and throughput above 0", file, record.record_id));
     }
-    if (!log.has(record.record_id)) log.append(record);
+    if (!log.has(record.record_id)) {
+      log.append(record);
+      continue;
+    }
+    const auto earlier =
+        std::ranges::find(log.timings(), record.record_id, &TimingRecord::record_id);
+    if (earlier != log.timings().end() && record_to_json(*earlier) == record_to_json(record))
+      continue;
+    throw FormatError(fmt::format(
+        "{}: {}: expected a new record_id, found one that this run holds with another content",
+        file, record.record_id));
   }
 }
 

@@ -6,7 +6,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kMostExactBuckets = 8;  // as permutation_trend counts orderings
-constexpr uint64_t kTrendSeed = 20260;        // so that the same table always gives the same p
+constexpr uint64_t kTrendSeed = 20260;   // so that the same table always gives the same p
 
 }  // namespace
 

@@ -92,7 +92,9 @@ std::optional<RecoveryResult> recovery_of(const std::vector<PairedBucket>& bucke
 
 void add_auc(ScoreComparison& out) {
   std::vector<double> lengths, control, candidate;
-  for (const BucketRow& row : out.table.buckets) {
+  std::vector<BucketRow> rows = out.table.buckets;
+  std::ranges::sort(rows, {}, &BucketRow::mean_prompt_tokens);
+  for (const BucketRow& row : rows) {
     if (row.mean_prompt_tokens <= 0) return;
     if (!lengths.empty() && row.mean_prompt_tokens <= lengths.back()) return;
     lengths.push_back(row.mean_prompt_tokens);
@@ -134,6 +136,13 @@ ScoreComparison compare_scores(const DecideOptions& options, const ScoreSet& con
   const PairedBucket all = joined(buckets);
   out.control.push_back(arm_mean(all.reference, all.document));
   out.candidate.push_back(arm_mean(all.candidate, all.document));
+  // Buckets of unequal sizes are weighted equally by the test; so are the means beside it.
+  const auto shift_to = [](ArmMean& mean, double value) {
+    mean.interval = {mean.interval.lo + value - mean.mean, mean.interval.hi + value - mean.mean};
+    mean.mean = value;
+  };
+  shift_to(out.control.back(), out.table.overall.mean_ctrl);
+  shift_to(out.candidate.back(), out.table.overall.mean_cand);
   out.recovery = recovery_of(buckets, all);
   add_auc(out);
   return out;

@@ -61,6 +61,7 @@ class Machine {
   // states_end.cc: systems and verdicts.
   Step systems(const ArmSpec& candidate, const Comparison& decided);
   bool has_capacity(const ArmSpec& candidate, const CapacityRecord& record);
+  Step untimed(const ArmSpec& candidate);
   std::optional<Step> judge_times(const ArmSpec& candidate, const TimingJudgement& times);
   Step without_gain(const ArmSpec& candidate, const CapacityRecord& record,
                     const std::optional<TimingJudgement>& times);

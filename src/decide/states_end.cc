@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "decide/machine.h"
 #include "kvscale/error.h"
@@ -79,8 +80,21 @@ Step Machine::systems(const ArmSpec& candidate, const Comparison& decided) {
     if (auto step = judge_times(candidate, *times)) return std::move(*step);
   }
   const bool is_larger = has_capacity(candidate, *record) && options_.capacity_needed;
+  if (!times && (!records_.timings.empty() || !options_.capacity_needed)) return untimed(candidate);
   if (is_larger || (times && times->has_gain)) return accept(candidate, decided);
   return without_gain(candidate, *record, times);
+}
+
+/// Speed was to be judged, and there are no times of this arm.
+Step Machine::untimed(const ArmSpec& candidate) {
+  std::set<std::string> timed;
+  for (const TimingRecord& record : records_.timings) timed.insert(record.arm);
+  trace("SYSTEMS", "", candidate.text(), "TIMING_MISSING");
+  return inconclusive(
+      "TIMING_MISSING",
+      fmt::format("{} passed the tests of quality; timing records of it are wanted, there are {}",
+                  candidate.text(),
+                  timed.empty() ? "none" : fmt::format("some of {}", fmt::join(timed, ", "))));
 }
 
 /// Times that prove nothing leave the verdict open; times that are too long end it.

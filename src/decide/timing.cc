@@ -72,10 +72,16 @@ TimingRow row_of(const std::string& bucket, double share, const Runs& arm, const
           .throughput = ratio_of(arm, control, &TimingRecord::output_throughput)};
 }
 
+std::string too_few_runs(const std::string& bucket, const Runs& runs, std::string_view arm) {
+  if (std::ssize(runs) >= thresholds::kTimingRuns) return "";
+  return fmt::format("bucket {}: {} timed runs of {}, {} are needed", bucket, runs.size(), arm,
+                     thresholds::kTimingRuns);
+}
+
 /// Why the control beside itself shows that the timing cannot be trusted to a few per cent.
 std::string noise_of(const std::string& bucket, const Runs& repeat, const Runs& control) {
-  if (repeat.empty()) {
-    return fmt::format("bucket {}: the control was not timed twice ({})", bucket, kControlRepeat);
+  if (const std::string trouble = too_few_runs(bucket, repeat, kControlRepeat); !trouble.empty()) {
+    return trouble;
   }
   const std::pair<const char*, Metric> metrics[] = {
       {"TTFT", &TimingRecord::ttft_ms},
@@ -92,12 +98,6 @@ std::string noise_of(const std::string& bucket, const Runs& repeat, const Runs& 
                        bucket, label, text_of(ratio), 100 * thresholds::kTimingNoise);
   }
   return "";
-}
-
-std::string too_few_runs(const std::string& bucket, const Runs& runs, std::string_view arm) {
-  if (std::ssize(runs) >= thresholds::kTimingRuns) return "";
-  return fmt::format("bucket {}: {} timed runs of {}, {} are needed", bucket, runs.size(), arm,
-                     thresholds::kTimingRuns);
 }
 
 /// The length that half of the traffic lies below.

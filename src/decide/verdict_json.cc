@@ -9,9 +9,13 @@ namespace {
 // Keys stay in the order in which they are written: what a reader wants first comes first.
 using OrderedJson = nlohmann::ordered_json;
 
-OrderedJson number(double value) { return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr); }
+OrderedJson number(double value) {
+  return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr);
+}
 
-OrderedJson interval(const Interval& one) { return OrderedJson::array({number(one.lo), number(one.hi)}); }
+OrderedJson interval(const Interval& one) {
+  return OrderedJson::array({number(one.lo), number(one.hi)});
+}
 
 OrderedJson margins(const DecideOptions& options) {
   return {{"preset", options.preset},

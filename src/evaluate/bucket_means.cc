@@ -120,10 +120,19 @@ std::vector<Row> rows_of_file(std::istream& file, const std::string& name) {
 
 bool are_percent(const std::vector<Row>& rows, MeansUnit unit, const std::string& name) {
   double largest = 0;
-  bool has_sign = false;
+  bool has_sign = false, has_share = false;
   for (const Row& row : rows) {
-    largest = std::max({largest, row.control.value, row.candidate.value});
-    has_sign |= row.control.has_sign || row.candidate.has_sign;
+    for (const auto& mean : {row.control, row.candidate}) {
+      largest = std::max(largest, mean.value);
+      has_sign |= mean.has_sign;
+      has_share |= !mean.has_sign && mean.value > 0 && mean.value <= 1;
+    }
+  }
+  if (has_sign && has_share && unit == MeansUnit::kAuto) {
+    throw FormatError(fmt::format(
+        "{}: expected all percentages or all shares, found percent signs and numbers up to 1 "
+        "without; --unit says which",
+        name));
   }
   if (unit == MeansUnit::kAuto) return has_sign || largest > 1;
   if (unit == MeansUnit::kPercent) return true;

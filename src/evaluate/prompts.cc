@@ -10,6 +10,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "evaluate/answers.h"
 #include "evaluate/scorers.h"
 #include "kvscale/error.h"
 #include "text/chat_template.h"
@@ -249,7 +250,9 @@ void set_tag(const Json& object, Prompt& prompt, const PromptLine& line) {
   if (tag == object.end()) return;
   if (prompt.check != Check::kSimilarity) line.fail("\"tag\": expected check similarity beside it");
   prompt.tag = line.text_of("tag", *tag);
-  if (is_blank(prompt.tag)) line.refuse("tag", "a word", *tag);
+  if (prompt.tag.empty() || answers::trimmed(prompt.tag) != prompt.tag) {
+    line.refuse("tag", "a word without blanks at its ends", *tag);
+  }
 }
 
 /// Whether the prompt is judged by a command. Both keys must be there: nothing is executed for a

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "evaluate/record_fields.h"
+#include "evaluate/shallow_json.h"
 #include "kvscale/error.h"
 
 namespace kv {
@@ -147,7 +148,9 @@ std::string read_into(const OrderedJson& object, const std::string& where,
 OrderedJson parse_object(std::string_view json, const std::string& where) {
   OrderedJson object;
   try {
-    object = OrderedJson::parse(json);
+    object = parse_shallow<OrderedJson>(json);
+  } catch (const FormatError& error) {
+    throw FormatError(fmt::format("{}: {}", where, error.what()));
   } catch (const OrderedJson::exception& error) {
     throw FormatError(fmt::format("{}: not JSON: {}", where, error.what()));
   }

@@ -47,14 +47,17 @@ size_t whole_lines(std::string_view content) {
   return newline == std::string_view::npos ? 0 : newline + 1;
 }
 
-/// Reads the whole lines of `content`; returns the ids in order.
-std::vector<std::string> parse_lines(std::string_view content, const std::filesystem::path& path,
-                                     Records& records) {
-  std::vector<std::string> ids;
+/// Reads the whole lines of `content`; returns the ids, each of which may occur once.
+std::unordered_set<std::string> parse_lines(std::string_view content,
+                                            const std::filesystem::path& path, Records& records) {
+  std::unordered_set<std::string> ids;
   for (size_t number = 1; !content.empty(); ++number) {
     const size_t end = content.find('\n');
     const std::string where = fmt::format("{}: line {}", path.string(), number);
-    ids.push_back(add_record_from_json(content.substr(0, end), where, records));
+    const std::string id = add_record_from_json(content.substr(0, end), where, records);
+    if (!ids.insert(id).second) {
+      throw FormatError(fmt::format("{}: \"record_id\": \"{}\" occurs twice", path.string(), id));
+    }
     content.remove_prefix(end + 1);
   }
   return ids;
@@ -104,12 +107,7 @@ void RecordLog::load() {
   const std::string content = read_all(fd_, path_);
   size_ = static_cast<int64_t>(whole_lines(content));
   const auto whole = std::string_view(content).substr(0, static_cast<size_t>(size_));
-  for (std::string& id : parse_lines(whole, path_, records_)) {
-    if (ids_.contains(id)) {
-      throw FormatError(fmt::format("{}: \"record_id\": \"{}\" occurs twice", path_.string(), id));
-    }
-    ids_.insert(std::move(id));
-  }
+  ids_ = parse_lines(whole, path_, records_);
   bytes_cut_ = static_cast<int64_t>(content.size()) - size_;
   if (bytes_cut_ > 0 && ::ftruncate(fd_, size_) != 0) fail(path_, "cannot cut a torn last line");
   if (content.empty()) sync_folder(path_);

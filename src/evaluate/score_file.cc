@@ -12,6 +12,7 @@
 
 #include "evaluate/bucket_means.h"
 #include "evaluate/logit_metrics.h"
+#include "evaluate/shallow_json.h"
 #include "kvscale/error.h"
 
 namespace kv {
@@ -74,7 +75,9 @@ void for_each_sample(const fs::path& path, Use use) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     StoredLine line{{}, fmt::format("{}: line {}", path.string(), number)};
     try {
-      line.json = SampleJson::parse(without_bare_nan(text));
+      line.json = parse_shallow<SampleJson>(without_bare_nan(text));
+    } catch (const FormatError& error) {
+      throw FormatError(fmt::format("{}: {}", line.where, error.what()));
     } catch (const SampleJson::exception& error) {
       throw FormatError(fmt::format("{}: not JSON: {}", line.where, error.what()));
     }

@@ -11,6 +11,7 @@
 
 #include "decide/decide.h"
 #include "decide/set_option.h"
+#include "evaluate/shallow_json.h"
 #include "kvscale/error.h"
 #include "report/json_values.h"
 #include "tensor/mapped_file.h"
@@ -92,6 +93,10 @@ class Field {
     throw FormatError(fmt::format("{}: expected {}, found {}", where_, expected, found));
   }
 
+  [[noreturn]] void fail(std::string_view what) const {
+    throw FormatError(fmt::format("{}: {}", where_, what));
+  }
+
   Field at(const char* name) const {
     if (!value_.is_object()) refuse("an object");
     const auto found = value_.find(name);
@@ -155,7 +160,13 @@ class Field {
 DecideOptions options_of(const Field& field) {
   DecideOptions out;
   out.preset = field.at("preset").text();
-  for (const std::string& one : field.at("set").texts()) set_option(out, one);
+  for (const std::string& one : field.at("set").texts()) {
+    try {
+      set_option(out, one);
+    } catch (const ValueError& error) {
+      field.at("set").fail(error.what());
+    }
+  }
   out.math = field.at("math").one_of("fp8", "bf16") == "fp8" ? Math::kFp8 : Math::kBf16;
   out.rounding = field.at("round").one_of("truncate", "nearest") == "truncate"
                      ? Rounding::kTruncate
@@ -266,7 +277,9 @@ DecideRun read_decide_run(const std::filesystem::path& path) {
   const auto bytes = file.bytes();
   OrderedJson json;
   try {
-    json = OrderedJson::parse(bytes.begin(), bytes.end());
+    json = parse_shallow<OrderedJson>({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  } catch (const FormatError& error) {
+    throw FormatError(fmt::format("{}: {}", path.string(), error.what()));
   } catch (const OrderedJson::exception& error) {
     throw FormatError(fmt::format("{}: not JSON: {}", path.string(), error.what()));
   }

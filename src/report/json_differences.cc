@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+
+#include "evaluate/shallow_json.h"
 
 namespace kv {
 namespace {
@@ -68,17 +71,25 @@ std::string first_byte(const std::string& expected, const std::string& found) {
                      expected.size(), found.size());
 }
 
-OrderedJson parse_or_discard(const std::string& text) { return OrderedJson::parse(text, nullptr, false); }
+/// Nothing where the text is no JSON, or nested so deep that no decision is.
+std::optional<OrderedJson> parsed(const std::string& text) {
+  try {
+    return parse_shallow<OrderedJson>(text);
+  } catch (const OrderedJson::exception&) {
+  } catch (const FormatError&) {
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
 std::vector<std::string> json_differences(const std::string& expected, const std::string& found,
                                           size_t most) {
   if (expected == found) return {};
-  const OrderedJson a = parse_or_discard(expected), b = parse_or_discard(found);
-  if (a.is_discarded() || b.is_discarded()) return {first_byte(expected, found)};
+  const auto a = parsed(expected), b = parsed(found);
+  if (!a || !b) return {first_byte(expected, found)};
   Differences differences(most);
-  differences.walk("", a, b);
+  differences.walk("", *a, *b);
   std::vector<std::string> out = differences.take();
   if (out.empty()) out.push_back(first_byte(expected, found));
   return out;

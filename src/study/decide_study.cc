@@ -76,8 +76,10 @@ Verdict DecideStudy::run() {
     Step step = next_step(options_.decide, evidence);
     if (Verdict* verdict = std::get_if<Verdict>(&step)) return std::move(*verdict);
     const Ask& ask = std::get<Ask>(step);
-    facts_.push_back(disjoint_fact(ask.block));
-    if (!facts_.back().holds) continue;  // before anything is measured on it
+    if (PreflightFact fact = disjoint_fact(ask.block); !fact.holds) {
+      facts_.push_back(std::move(fact));
+      continue;  // before anything is measured on it
+    }
     const size_t before = log_.size();
     answer_ask(ask);
     if (log_.size() == before) {  // asked again it would be answered again
@@ -99,6 +101,19 @@ PreflightFact DecideStudy::control_fact() {
   return {"CONTROL_BROKEN", !is_broken, "", "", "the BF16 control is broken: " + check.text()};
 }
 
+/// Blocks that an earlier process measured: a run that is taken up again compares a new block with
+/// the same ones as a run that was never stopped.
+void DecideStudy::make_recorded_blocks() {
+  std::set<std::string> recorded;
+  for (const ExampleRecord& record : log_.examples()) recorded.insert(record.block);
+  for (const AmaxRecord& record : log_.records().amaxes) recorded.insert(record.block);
+  for (const char* block : {"E1", "CAL", "E2", "E3"}) {
+    if (recorded.contains(block) || (block == std::string("E1") && recorded.contains("AA"))) {
+      blocks_.documents(block);
+    }
+  }
+}
+
 /// The user's prompts are checked at once (block ""), a generated block when it is made.
 PreflightFact DecideStudy::disjoint_fact(const std::string& block) {
   PreflightFact fact{"NOT_DISJOINT", true, "", "", ""};
@@ -106,6 +121,7 @@ PreflightFact DecideStudy::disjoint_fact(const std::string& block) {
   if (!checked_blocks_.insert(made).second) return fact;
   if (!made.empty()) {
     if (!options_.decide.tasks_from_generators) return fact;
+    make_recorded_blocks();
     blocks_.documents(made);
   }
   progress_.check();

@@ -50,6 +50,7 @@ class DecideStudy {
   void record_kld(const Ask& ask);
 
   PreflightFact control_fact();
+  void make_recorded_blocks();
   PreflightFact disjoint_fact(const std::string& block);
   void choose_tasks();
   std::optional<double> pilot_score(const std::string& task);

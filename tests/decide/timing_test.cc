@@ -109,9 +109,12 @@ TEST(Timing, AControlThatDiffersFromItselfProvesNothing) {
   EXPECT_EQ(few.sub_reason, "SYSTEMS_NOISY");
   EXPECT_NE(few.sentence.find("4 timed runs of fp8_scale1, 5 are needed"), std::string::npos)
       << few.sentence;
-  std::vector<TimingRecord> once = timed([](double) { return Speed{1, 0.9}; });
-  std::erase_if(once, [](const TimingRecord& r) { return r.arm == "bf16#2"; });
-  EXPECT_EQ(decided(once, 2).sub_reason, "SYSTEMS_NOISY");
+  for (const int64_t repeats : {0, 1, 4}) {
+    std::vector<TimingRecord> records = timed([](double) { return Speed{1, 0.9}; });
+    std::erase_if(records,
+                  [&](const TimingRecord& r) { return r.arm == "bf16#2" && r.run >= repeats; });
+    EXPECT_EQ(decided(records, 2).sub_reason, "SYSTEMS_NOISY") << repeats << " repeats";
+  }
 }
 
 // The plant "no gain": contexts far below break-even, and capacity that nobody needs.
@@ -131,6 +134,19 @@ TEST(Timing, ShortContextsWithoutNeedOfCapacityGainNothing) {
   ASSERT_TRUE(judged && judged->break_even);
   EXPECT_NEAR(*judged->break_even, 4000, 1e-6 * 4000);
   EXPECT_EQ(judged->median_context, 1024);
+}
+
+// A gate that was asked for does not open because a name differs.
+TEST(Timing, TimesOfAnotherArmOrNoneAreNotAPass) {
+  std::vector<TimingRecord> others = timed([](double) { return Speed{1, 0.9}; });
+  for (TimingRecord& record : others) {
+    if (record.arm == "fp8_scale1") record.arm = "fp8_scale1/math=fp8";
+  }
+  const Verdict renamed = decided(others, 2);
+  EXPECT_EQ(name(renamed.outcome), "INCONCLUSIVE");
+  EXPECT_EQ(renamed.sub_reason, "TIMING_MISSING");
+  EXPECT_NE(renamed.sentence.find("fp8_scale1/math=fp8"), std::string::npos) << renamed.sentence;
+  EXPECT_EQ(decided({}, 2, false).sub_reason, "TIMING_MISSING");
 }
 
 TEST(Timing, WithoutRecordsOfTheArmNothingIsJudged) {

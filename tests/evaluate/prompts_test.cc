@@ -161,7 +161,7 @@ TEST(Prompts, MessagesSayWhereAndWhat) {
       {R"({"prompt": "x", "answer": "1", "tag": "t"})",
        "p.jsonl: line 1: \"tag\": expected check similarity beside it"},
       {R"({"prompt": "x", "answer": "1", "check": "similarity", "tag": ""})",
-       "p.jsonl: line 1: \"tag\": expected a word, found \"\""},
+       "p.jsonl: line 1: \"tag\": expected a word without blanks at its ends, found \"\""},
       {R"({"prompt": "x", "answer": "1", "answers": ["1"]})",
        "p.jsonl: line 1: \"answer\" and \"answers\": expected one of them"},
       {R"({"prompt": "x", "answers": []})",
