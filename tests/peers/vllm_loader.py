@@ -21,8 +21,9 @@ from vllm.distributed import parallel_state
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.model_loader import get_model_loader
 
-WRITTEN = [("compressed-tensors", "fp8_tensor", False), ("compressed-tensors", "fp8_head", False),
-           ("modelopt", "fp8_tensor", False), ("modelopt", "fp8_tensor", True)]
+# form, layout, exact, the target it is exported for: unrounded scales are no export for vLLM, which rounds them as it loads
+WRITTEN = [("compressed-tensors", "fp8_tensor", False, "vllm"), ("compressed-tensors", "fp8_head", False, "vllm"),
+           ("modelopt", "fp8_tensor", False, "vllm"), ("modelopt", "fp8_tensor", True, "sglang")]
 
 
 class Group:
@@ -80,8 +81,8 @@ def main():
     cases, wrong = [], []
     with tempfile.TemporaryDirectory() as scratch:
         for kv_heads in (8, 2):
-            for form, layout, exact in WRITTEN:
-                folder, written = export(kvscale, scratch, kv_heads, form, layout, exact, "vllm")
+            for form, layout, exact, target in WRITTEN:
+                folder, written = export(kvscale, scratch, kv_heads, form, layout, exact, target)
                 case = {"form": form, "layout": layout, "exact": exact, "kv_heads": kv_heads, "written": written, "ranks": []}
                 for size in (1, 2, 8):
                     ranks, differing = check(kvscale, folder, size)
