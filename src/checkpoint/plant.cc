@@ -198,7 +198,11 @@ class Overwriter {
   int fd_;
 };
 
-void add_linked(const fs::path& file, const ExportFolder& folder) {
+/// Weights are linked where that can be; what a person edits by hand must not be the base model's.
+void add_unchanged(const fs::path& file, const ExportFolder& folder) {
+  if (file.extension() != ".safetensors") {
+    return folder.add(file, file.filename().string(), true);
+  }
   try {
     folder.add(file, file.filename().string(), false);
   } catch (const IoError&) {  // another file system
@@ -209,7 +213,7 @@ void add_linked(const fs::path& file, const ExportFolder& folder) {
 void add_shard(const SafetensorsFile& shard, const fs::path& path, const Edits& edits,
                const ExportFolder& folder) {
   const auto is_edited = [&](const StoredTensor& tensor) { return edits.contains(tensor.name); };
-  if (std::ranges::none_of(shard.tensors(), is_edited)) return add_linked(path, folder);
+  if (std::ranges::none_of(shard.tensors(), is_edited)) return add_unchanged(path, folder);
   folder.add(path, path.filename().string(), true);
   Overwriter file(folder.path() / path.filename());
   for (const StoredTensor& tensor : shard.tensors()) {
@@ -271,7 +275,7 @@ void write_plant(const PlantRequest& request) {
   for (const fs::directory_entry& entry : fs::directory_iterator(model->folder())) {
     const std::string file = entry.path().filename().string();
     if (!entry.is_regular_file() || std::ranges::find(written, file) != written.end()) continue;
-    add_linked(entry.path(), folder);
+    add_unchanged(entry.path(), folder);
   }
   folder.write("kvscale_plant.json", plant_json(request, *model));
   folder.finish();

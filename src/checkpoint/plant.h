@@ -31,9 +31,9 @@ struct PlantRequest {
 };
 
 /// Writes `out`: the model with the rewrite, and kvscale_plant.json, which says what was done.
-/// Files that do not change are linked where the file system allows, else copied. All of it appears
-/// at once or not at all. Throws ValueError for a request that does not fit the model, FormatError
-/// naming file and tensor where a product is not exact in the tensor's dtype, IoError.
+/// Weights that do not change are linked where the file system allows, all else is copied. All of
+/// it appears at once or not at all. Throws ValueError for a request that does not fit the model,
+/// FormatError naming file and tensor where a product is not exact in the tensor's dtype, IoError.
 void write_plant(const PlantRequest& request);
 
 }  // namespace kv

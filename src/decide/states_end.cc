@@ -210,8 +210,18 @@ void Machine::finish(Verdict& verdict) const {
                                                                : kExitInconclusive;
   if (options_.tasks_from_generators) {
     verdict.notices.emplace_back(
-        "the prompts have no answers: task scores come from generated retrieval and copying tasks "
-        "of the same lengths, not from the prompts");
+        "no prompt has an answer: task scores come from generated tasks of the same lengths, not "
+        "from the traffic that will be served");
+  }
+  if (is_accepting(verdict.outcome) && is_known_target(options_.target)) {
+    const ArmSpec arm = ArmSpec::parse(verdict.layout);
+    const LayoutSupport served = support(name(arm.layout), options_.target);
+    if (served.math == "fp8" && arm.math != Math::kFp8) {
+      verdict.notices.push_back(fmt::format(
+          "measured with 16-bit Q and P (math=bf16); {} takes them through FP8 too and can lose "
+          "more: `{} {} --target {}` measures that",
+          options_.target, options_.commands.repeat, options_.commands.margin, options_.target));
+    }
   }
   if (is_accepting(verdict.outcome) && records_.timings.empty()) {
     verdict.notices.emplace_back(

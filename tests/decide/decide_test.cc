@@ -412,8 +412,23 @@ TEST(Decide, GeneratedTasksAreSaid) {
   const Verdict verdict = SimulatedStudy(World{}).run(options);
   EXPECT_TRUE(verdict.tasks_from_generators);
   EXPECT_TRUE(std::ranges::any_of(verdict.notices, [](const std::string& notice) {
-    return notice.find("no answers") != std::string::npos;
+    return notice.find("generated tasks") != std::string::npos;
   }));
+}
+
+// What reads with other numerics than were measured is named with the verdict.
+TEST(Decide, NumericsOtherThanTheEnginesAreSaid) {
+  const auto has_notice = [](const DecideOptions& options) {
+    const Verdict verdict = SimulatedStudy(World{}).run(options);
+    return std::ranges::any_of(verdict.notices, [](const std::string& notice) {
+      return notice.find("math=bf16") != std::string::npos;
+    });
+  };
+  DecideOptions same = quick(), other = quick();
+  same.target = other.target = "vllm:flash_attn3";
+  same.math = Math::kFp8;
+  EXPECT_TRUE(has_notice(other));
+  EXPECT_FALSE(has_notice(same));
 }
 
 TEST(Decide, PartialScoresGoThroughTheSameStates) {
