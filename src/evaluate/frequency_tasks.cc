@@ -43,16 +43,6 @@ class WordList {
   virtual int64_t too_large(int64_t tokens) const = 0;
 };
 
-AskedText asked_for_words(std::string question, std::vector<std::string> words, double supply) {
-  AskedText out;
-  out.question = std::move(question);
-  out.answer = fmt::format(" {}", fmt::join(words, ", "));
-  out.check = Check::kShare;
-  out.chance = static_cast<double>(words.size()) / supply;
-  out.accepted = std::move(words);
-  return out;
-}
-
 /// Ten words that occur often among words that occur seldom; numbered. Size: how many others.
 class CommonWords : public WordList {
  public:
@@ -75,7 +65,7 @@ class CommonWords : public WordList {
         : form == Form::kCompact
             ? WordMaker::num_made_up(3)
             : static_cast<double>(word_lists::nouns().size() * word_lists::adjectives().size());
-    asked_ = asked_for_words("The ten most common words:", std::move(common), supply);
+    asked_ = asked_for_all("The ten most common words:", std::move(common), supply);
   }
 
   std::string heading() const override { return "List of words:\n"; }
@@ -120,8 +110,8 @@ class FrequentWords : public WordList {
       : words_(form, seed), order_seed_(order_seed) {
     std::vector<std::string> most;
     for (size_t i = 1; i <= kFrequent; ++i) most.push_back(word(i));
-    asked_ = asked_for_words("The three most frequent coded words:", std::move(most),
-                             WordMaker::num_made_up(kCodeSyllables));
+    asked_ = asked_for_all("The three most frequent coded words:", std::move(most),
+                           WordMaker::num_made_up(kCodeSyllables));
   }
 
   std::string heading() const override { return "Coded text:\n"; }

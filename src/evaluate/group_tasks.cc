@@ -27,17 +27,6 @@ std::string fresh_magic_number(WordMaker& words) {
   return words.fresh([&] { return words.number(kLongNumber); });
 }
 
-/// Every value listed counts its share, so four guessed ones have four chances each.
-AskedText asked_for_all(std::string question, std::vector<std::string> values, double supply) {
-  AskedText out;
-  out.question = std::move(question);
-  out.answer = fmt::format(" {}", fmt::join(values, ", "));
-  out.check = Check::kShare;
-  out.chance = static_cast<double>(values.size()) / supply;
-  out.accepted = std::move(values);
-  return out;
-}
-
 double magic_numbers() { return 9 * std::pow(10.0, kLongNumber - 1); }
 
 NeedleGroup values_of_one_key(WordMaker& words, Form, int64_t) {

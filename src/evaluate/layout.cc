@@ -1,6 +1,7 @@
 #include "evaluate/layout.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -22,6 +23,16 @@ uint64_t DraftRequest::seed(uint64_t purpose) const {
 void DraftRequest::refuse(std::string_view why) const {
   throw UnsupportedError(fmt::format("generator {}: {} tokens, {} questions a document: {}",
                                      options.task, target, options.questions_per_document, why));
+}
+
+AskedText asked_for_all(std::string question, std::vector<std::string> values, double supply) {
+  AskedText out;
+  out.question = std::move(question);
+  out.answer = fmt::format(" {}", fmt::join(values, ", "));
+  out.check = Check::kShare;
+  out.chance = static_cast<double>(values.size()) / supply;
+  out.accepted = std::move(values);
+  return out;
 }
 
 int64_t asking_cost(const DraftRequest& request, const FillerMaker& filler, const AskedText& asked,

@@ -30,6 +30,10 @@ int64_t asking_cost(const DraftRequest& request, const FillerMaker& filler, cons
 void give_equal_room(const DraftRequest& request, const FillerMaker& filler,
                      std::vector<AskedText>& asked, int64_t spare = 8);
 
+/// Asks for all of `values`, each of which counts its share: as many guessed ones out of `supply`
+/// have as many chances.
+AskedText asked_for_all(std::string question, std::vector<std::string> values, double supply);
+
 /// Tokens left for other text beside these.
 int64_t room_beside(const DraftRequest& request, const std::vector<AskedText>& asked,
                     const std::vector<NeedleLine>& needles);
