@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <utility>
 
 #include "cli/args.h"
 #include "evaluate/fp8_error.h"
@@ -9,7 +10,29 @@
 
 namespace kv::cli {
 
+namespace {
+
+/// The experiment has no model, no cache and one size: an option about these would be passed over.
+void refuse_model_options(const BenchArgs& args) {
+  const BenchArgs defaults;
+  const std::pair<const char*, bool> given[] = {
+      {"--n-prompt", !args.prefill.empty()},
+      {"--n-depth", !args.depths.empty()},
+      {"--n-gen", args.tokens != defaults.tokens},
+      {"--repetitions", args.repetitions != defaults.repetitions},
+      {"--arm", args.arm != defaults.arm},
+      {"--backend", !args.backend.empty()}};
+  for (const auto& [option, is_given] : given) {
+    if (!is_given) continue;
+    throw ValueError(fmt::format(
+        "bench fp8-error: {}: expected only --threads and --json, it runs no model", option));
+  }
+}
+
+}  // namespace
+
 int run_bench_error(const BenchArgs& args) {
+  refuse_model_options(args);
   ErrorExperiment experiment;
   const auto all = static_cast<int64_t>(std::thread::hardware_concurrency());
   experiment.threads =

@@ -50,9 +50,18 @@ std::string link_from(const fs::path& page, const fs::path& file) {
   return out;
 }
 
+/// Whether the folder's decision is the one that its records give.
+bool is_current(const StoredRun& run) {
+  return read_if_there(run.folder / "decision.json") == verdict_json(run.verdict);
+}
+
 int report_one(const StoredRun& run, const fs::path& page) {
   write_file_atomically(page, verdict_page(run.report()));
-  fmt::print("{}: {}\nreport: {}\n", name(run.verdict.outcome), run.verdict.sentence,
+  fmt::print("{}: {}\n{}report: {}\n", name(run.verdict.outcome), run.verdict.sentence,
+             is_current(run) ? ""
+                             : fmt::format("{}: differs from what the records give, which is what "
+                                           "is shown: kvscale recompute says where\n",
+                                           (run.folder / "decision.json").string()),
              page.string());
   return kExitAccept;
 }
@@ -75,10 +84,8 @@ int run_report(const ReportArgs& args) {
   for (const StoredRun& run : runs) {
     const fs::path own = run.folder / "report.html";
     if (!fs::exists(own)) write_file_atomically(own, verdict_page(run.report()));
-    const bool is_current =
-        read_if_there(run.folder / "decision.json") == verdict_json(run.verdict);
     rows.push_back({run.folder.string(), link_from(page, own), &run.verdict, run.run.model,
-                    run.run.prompts, is_current});
+                    run.run.prompts, is_current(run)});
   }
   write_file_atomically(page, runs_page(rows));
   fmt::print("{}report: {}\n", runs_text(rows, terminal_style()), page.string());

@@ -68,6 +68,9 @@ class Cli : public testing::Test {
     Json changed = Json::parse(read(run_folder + "/decision.json"));
     changed["outcome"] = "KEEP_IT";
     write(run_folder + "/decision.json", changed.dump());
+    const Result shown = run("report " + run_folder + " --out page.html");
+    EXPECT_NE(shown.out.find("decision.json: differs"), std::string::npos) << shown.out;
+    EXPECT_EQ(page.out.find("differs"), std::string::npos) << page.out;
     const Result differs = run("recompute " + run_folder + " --out again");
     EXPECT_EQ(differs.code, 1);
     EXPECT_NE(differs.err.find("found \"KEEP_IT\""), std::string::npos) << differs.err;
@@ -193,7 +196,8 @@ TEST_F(Cli, NumbersOutOfRangeAreRefusedBeforeTheModelIsLoaded) {
         "plan tiny --budget 1e12", "decide tiny --documents 1", "decide tiny --margin-bucket -3",
         "decide tiny --buckets 0", "decide tiny --buckets 512,512", "decide tiny --buckets 99999",
         "decide tiny --tasks nope", "decide tiny --tasks copy_span,copy_span",
-        "decide tiny --tasks all,copy_span"}) {
+        "decide tiny --tasks all,copy_span", "bench fp8-error --arm fp8_head",
+        "bench fp8-error -p 64"}) {
     const Result r = run(command);
     EXPECT_EQ(r.code, 1) << command << r.err;
     EXPECT_TRUE(has(r.err, "expected") || has(r.err, "not in")) << command << ": " << r.err;
