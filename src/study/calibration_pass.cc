@@ -18,9 +18,6 @@ namespace {
 constexpr std::string_view kCalibrationBlock = "CAL";
 constexpr std::string_view kValuesMagic = "kvscale-values 1\n";
 constexpr size_t kHashBytes = 64;
-// Histograms of a large model are tens of megabytes: they are saved after so many tokens, and what
-// a crash loses of them is run again. The examples' records are not lost.
-constexpr int64_t kTokensBetweenSaves = 8192;
 
 std::string record_id_of(std::string_view block, const std::string& example) {
   return fmt::format("amax/{}/{}", block, example);
@@ -135,7 +132,7 @@ CalibrationPass run_pass(const std::shared_ptr<const Model>& model,
     found.add(left[done], observer.amax);
     observer.amax.reset();
     unsaved += std::ssize(prompts[done]->tokens);
-    const bool is_due = unsaved >= kTokensBetweenSaves || done + 1 == left.size();
+    const bool is_due = unsaved >= options.tokens_between_saves || done + 1 == left.size();
     if (!pass.values || options.values_file.empty() || !is_due) return;
     save_values(options.values_file, *pass.values, static_cast<int64_t>(left[done]) + 1);
     unsaved = 0;

@@ -25,7 +25,10 @@ struct CalibrationOptions {
   Estimator estimator;
   bool keep_values = false;           // histograms, also where the estimator needs none
   std::filesystem::path values_file;  // where histograms are kept between two starts
-  BatchPlan plan;
+  BatchPlan plan = {};
+  // Histograms of a large model are tens of megabytes: they are saved after so many tokens, and
+  // what a crash loses of them is run again. The examples' records are not lost.
+  int64_t tokens_between_saves = 8192;
 };
 
 /// What the control's cache stored of every example.

@@ -54,9 +54,11 @@ class CalibrationPassTest : public testing::Test {
 
   /// The scale file that a run in this folder gives.
   std::string scale_file(const std::string& name, std::span<const CalibrationExample> examples,
-                         const Estimator& estimator, Progress& progress) {
+                         const Estimator& estimator, Progress& progress,
+                         int64_t tokens_between_saves = CalibrationOptions{}.tokens_between_saves) {
     RecordLog log(folder_ / (name + ".jsonl"));
-    const CalibrationOptions options{estimator, false, folder_ / (name + ".bin"), {}};
+    const CalibrationOptions options{
+        estimator, false, folder_ / (name + ".bin"), {}, tokens_between_saves};
     const CalibrationPass pass =
         run_calibration_pass(built_in_model(), examples, options, log, progress);
     write_calibration(folder_ / (name + ".json"),
@@ -131,6 +133,26 @@ TEST_F(CalibrationPassTest, RunningOutOfMemoryLosesNothing) {
     for (const char* file : {"whole.jsonl", "pieces.jsonl", "whole.bin", "pieces.bin"}) {
       fs::remove(folder_ / file);
     }
+  }
+}
+
+// Histograms that hold some of the examples already must get the others once.
+TEST_F(CalibrationPassTest, HistogramsGoOnFromTheirLastSave) {
+  const auto examples = calibration_examples(pieces({40, 30, 50, 20, 60, 10}));
+  NoProgress silent;
+  const Estimator mse = Estimator::parse("mse");
+  const std::string whole = scale_file("whole", examples, mse, silent);
+  for (const int64_t tokens_between_saves : {1, 70}) {
+    for (const int fit : {2, 2, 1}) {
+      OutOfMemory memory(fit);
+      EXPECT_THROW(scale_file("pieces", examples, mse, memory, tokens_between_saves),
+                   std::bad_alloc);
+    }
+    // 40 and 30 tokens are the first 70, 50 and 20 the next; the fifth example follows.
+    EXPECT_EQ(read_records(folder_ / "pieces.jsonl").amaxes.size(), 5u);
+    OutOfMemory rest(tokens_between_saves == 1 ? 1 : 2);  // what was saved is not run again
+    EXPECT_EQ(scale_file("pieces", examples, mse, rest, tokens_between_saves), whole);
+    for (const char* file : {"pieces.jsonl", "pieces.bin"}) fs::remove(folder_ / file);
   }
 }
 
