@@ -16,7 +16,8 @@ function(compiled_fast)
   endif()
 endfunction()
 
-# Tests: -O0 takes three fifths of -O1's time to compile; what they run is the library, and that is optimised.
+# Tests: three of the largest sources take 53 s of processor time at -O0 and 74 s at -O1; what they run is the library, and
+# that is optimised.
 function(compiled_fastest)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     foreach(target ${ARGN})
