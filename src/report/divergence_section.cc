@@ -51,7 +51,7 @@ StepChart chart_of(const std::vector<const DivergenceRow*>& rows, size_t number)
   out.id = fmt::format("divergence-{}", number);
   out.title = fmt::format("Answers that are still BF16's, block {}, {} tokens", rows.front()->block,
                           rows.front()->bucket);
-  out.axis = "generated tokens; still the same, %, with a 95 % interval at the end";
+  out.axis = "generated tokens; still the same, %, 95 % interval at the end";
   std::vector<std::string> words;
   for (const DivergenceRow* row : rows) {
     if (out.curves.size() == kMostStepCurves) break;

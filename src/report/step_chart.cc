@@ -9,6 +9,7 @@
 #include "kvscale/error.h"
 #include "report/interval_chart.h"
 #include "report/numbers.h"
+#include "report/plain_text.h"
 #include "report/svg.h"
 
 namespace kv {
@@ -98,10 +99,19 @@ void draw_curve(Markup& html, const Plane& plane, const StepCurve& curve, size_t
   draw_rule(html, css, x - 2, to, x + 2, to);
 }
 
+/// The label, cut where it would run into the note; the whole one is in the table below.
+std::string legend_label(const StepCurve& curve) {
+  constexpr double kCharacter = 5.4;  // of a 10 px text, on average
+  const int room = static_cast<int>((kSvgWidth - 26 - kSample) / kCharacter);
+  const int free = std::max(4, room - columns(printable(curve.note)) - 2);
+  const std::string label = printable(curve.label);
+  return columns(label) <= free ? label : wrap(label, free - 1).front() + "…";
+}
+
 void draw_legend(Markup& html, const StepCurve& curve, size_t number) {
   const double y = kLegendTop + kLegendRow * static_cast<double>(number);
   draw_path(html, number, point(10, y) + svg_number(10 + kSample) + "," + svg_number(y));
-  html.leaf("text", curve.label,
+  html.leaf("text", legend_label(curve),
             {{"class", "row"}, {"x", svg_number(16 + kSample)}, {"y", svg_number(y + 3.5)}});
   html.leaf("text", curve.note,
             {{"class", "note"}, {"x", svg_number(kSvgWidth - 10)}, {"y", svg_number(y + 3.5)}});
