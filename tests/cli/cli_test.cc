@@ -310,6 +310,35 @@ TEST_F(Cli, ArmsAreGivenOneByOneOrWithCommas) {
   EXPECT_EQ(Json::parse(r.out).at("arms").at(2).at("arm"), "fp8_token_head/bf16=0,3k");
 }
 
+TEST_F(Cli, EvalGoesOnFromThePromptsAndRefusesWhatItWouldPassOver) {
+  write("p.jsonl", R"({"id": "a", "prompt": "Passage kelu: mato rebi dafo\nrunning text"})"
+                   "\n");
+  const std::string base = "eval tiny --prompts p.jsonl --arms fp8_scale1 ";
+  const Result greedy = run(base + "--generate 4 --out g --json");
+  ASSERT_EQ(greedy.code, 0) << greedy.err;
+  const Json row = Json::parse(greedy.out).at("divergence").at("rows").at(0);
+  EXPECT_EQ(row.at("n"), 1);
+  EXPECT_EQ(row.at("is_sampled"), false);
+  const Result sampled =
+      run(base + "--generate 4 --temperature 0.8 --top-p 0.9 --samples 3 --out s");
+  ASSERT_EQ(sampled.code, 0) << sampled.err;
+  EXPECT_TRUE(has(sampled.out, "question, drawn with")) << sampled.out;
+  EXPECT_EQ(run(base + "--generate 4 --temperature 0.8 --out s").code, 1) << "another run's";
+  const std::pair<const char*, const char*> wrong[] = {
+      {"--temperature 0.8", "expected --generate"},
+      {"--generate 4 --samples 3", "expected --temperature"},
+      {"--generate 4 --top-p 0.5", "expected --temperature"},
+      {"--generate 4 --temperature 1 --top-p 0", "top_p"},
+      {"--generate 4 --temperature 500", "temperature"},
+      {"--generate 257", "at most 256"}};
+  for (const auto& [options, message] : wrong) {
+    const Result refused = run(base + options);
+    EXPECT_EQ(refused.code, 1) << options;
+    EXPECT_TRUE(has(refused.err, message)) << refused.err;
+  }
+  EXPECT_TRUE(has(run("decide tiny --samples 2").err, "expected --temperature"));
+}
+
 TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
   write("t.csv",
         "bucket,control,candidate\n8k,95.4,95.0\n16k,77.8,74.8\n32k,69.2,67.2\n64k,57.1,55.5\n"
@@ -357,7 +386,7 @@ TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
 std::string example_line(const std::string& arm, int id, double score) {
   const std::string example = "q" + std::to_string(id);
   return Json({{"kind", "example"},
-               {"schema", 3},
+               {"schema", 3 + id % 2},  // both versions that are read
                {"record_id", "E1/" + arm + "/" + example},
                {"block", "E1"},
                {"arm", arm},
