@@ -37,6 +37,7 @@ struct BlockSize {
 /// All that a decision rests on. The records stay where they are and must outlive it.
 ///
 ///   examples      blocks "AA" (arms kControlArm, kControlRepeat), "E1", "E2", "E3"
+///   generations   any block: where arms leave the control's way; shown, they decide nothing
 ///   logits        any: non-finite logits put an arm's layout out; block "AA" gives the KLD floor
 ///   ranges        of the control over block E2
 ///   arms          KLD over block E2 of arms that keep some layers in BF16
