@@ -96,28 +96,25 @@ struct E4m3Cell {
     __device__ uint32_t second(int i) const { return e4m3_high_to_f16(w[i]); }
   };
 
-  // ---- values: lanes of row g take runs of words of 4 dimensions; a word gives two tiles ----
-  static constexpr int kValueWords = kInline || kDim % 64 != 0 ? 1 : kDim % 128 == 0 ? 4 : 2;
-  static constexpr int kValueGroups = kDim / 32 / kValueWords;
-  static constexpr int kTilesPerValueGroup = 2 * kValueWords;
+  // ---- values: lanes of row g take words of 4 dimensions, 32 apart; a word gives two tiles ----
+  static constexpr int kValueGroups = kDim / 32, kTilesPerValueGroup = 2;
   static constexpr int kRun = 4;  // neighbouring dimensions that two tiles hold
 
   __device__ static int value_dim(int tile, int g) {
-    const int word = tile / 2;
-    return 4 * ((word / kValueWords * 8 + g) * kValueWords + word % kValueWords) + 2 * (tile % 2);
+    return 32 * (tile / 2) + 4 * g + 2 * (tile % 2);
   }
 
   struct ValueWords {
-    uint32_t w[kValueWords];
+    uint32_t w[1];
     __device__ ValueWords(uint32_t at, int group, int g, int) {
-      load_shared<kValueWords>(at + 4 * (group * 8 + g) * kValueWords, w, 0);
+      load_shared<1>(at + 32 * group + 4 * g, w, 0);
     }
   };
 
   /// Keys a and b, dimensions value_dim(i) and the next, as two pairs of F16.
   __device__ static void pair_keys(const ValueWords& a, const ValueWords& b, int i, uint32_t& first,
                                    uint32_t& second) {
-    const uint32_t both = __byte_perm(a.w[i / 2], b.w[i / 2], i % 2 == 0 ? 0x5140 : 0x7362);
+    const uint32_t both = __byte_perm(a.w[0], b.w[0], i == 0 ? 0x5140 : 0x7362);
     first = e4m3_to_f16(both);
     second = e4m3_high_to_f16(both);
   }
