@@ -34,7 +34,7 @@ class RecordLogTest : public testing::Test {
 };
 
 /// Gives every field of a record a value of its own, so that two swapped fields show.
-struct Filler {
+struct FieldFiller {
   int next = 1;
   void operator()(const char*, std::string& s) {
     s = "text \"" + std::to_string(next++) + "\"\n\u00e9";
@@ -52,7 +52,7 @@ struct Filler {
 template <class Record>
 Record filled(int first) {
   Record record;
-  Filler filler{first};
+  FieldFiller filler{first};
   visit_fields(record, filler);
   return record;
 }
