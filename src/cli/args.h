@@ -39,10 +39,19 @@ struct CalibrateArgs {
   int64_t warmup = 0;  // only so many requests; 0 = all
 };
 
+/// How answers and continuations are decoded; greedy unless the temperature is above 0.
+struct SamplingArgs {
+  double temperature = 0, top_p = 1;
+  int64_t samples = 0;  // of each question; 0: nobody said
+};
+
 struct EvalArgs {
   RunArgs run;
   std::vector<std::string> arms;
   std::vector<int64_t> buckets;
+  int64_t generate = 0;  // tokens after each prompt
+  SamplingArgs sampling;
+  uint64_t seed = 20260;  // of the samples
 };
 
 struct DecideArgs {
@@ -59,6 +68,7 @@ struct DecideArgs {
   std::string timing;  // records of the serving engine's speed; empty = none
   std::string estimator = "amax";
   std::string dump_examples;  // a file; empty: nobody asked for it
+  SamplingArgs sampling;
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 

@@ -9,6 +9,8 @@
 #include "cli/args.h"
 #include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
+#include "cli/sampling_args.h"
+#include "evaluate/generation.h"
 #include "evaluate/generators.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
@@ -92,6 +94,19 @@ void add_estimator(CLI::App* command, std::string& estimator) {
       ->capture_default_str();
 }
 
+void add_sampling(CLI::App* command, SamplingArgs& args, const std::string& what) {
+  command->add_option("--temperature", args.temperature,
+                      "above 0: " + what +
+                          " sampled, with the same random numbers under every arm (default: 0, "
+                          "greedy)");
+  command->add_option("--top-p", args.top_p,
+                      "sample from the fewest most probable tokens that hold this share");
+  command
+      ->add_option("--samples", args.samples,
+                   fmt::format("of each, with a temperature (default: {})", kSamples))
+      ->check(whole_from(1));
+}
+
 void add_calibrate(CLI::App& app, CalibrateArgs& args) {
   CLI::App* c = app.add_subcommand("calibrate", "a scale file from the user's prompts");
   add_run_options(c, args.run, "refused: scales come from what will be served");
@@ -117,6 +132,13 @@ void add_eval(CLI::App& app, EvalArgs& args) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_from(1));
+  c->add_option("--generate", args.generate,
+                fmt::format("let every arm go on for N tokens after each prompt, at most {}, and "
+                            "say where it leaves BF16's way",
+                            kMostRecordedIds))
+      ->check(whole_from(1));
+  add_sampling(c, args.sampling, "continuations are");
+  c->add_option("--seed", args.seed, "of the samples")->capture_default_str();
 }
 
 std::vector<std::string> task_words() {
@@ -160,13 +182,15 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
-  c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
+  c->add_option("--seed", args.seed, "of the generated documents, and of sampled answers")
+      ->capture_default_str();
   c->add_option(
       "--timing", args.timing,
       "timing records of the engine that serves (JSON Lines, docs/formats/run-folder.md): "
       "speed is judged only with them");
   c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
   add_estimator(c, args.estimator);
+  add_sampling(c, args.sampling, "answers are");
   c->add_option("--dump-examples", args.dump_examples,
                 "a file for the generated questions that the run used, as JSON Lines");
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")

@@ -118,6 +118,10 @@ inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 24;  // per leng
 // Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
 inline constexpr int64_t kContextsPerBucket = 4;
 
+// A generation that leaves the control's where the control's choice led by less than so many nats
+// left it at a near tie: that is no evidence of damage. (Method 2.3)
+inline constexpr double kNearTie = 0.1;
+
 // Words of a scan. Nats of KLD from which a layout is no longer called safe to try: the harmless
 // models of the reference lie at 0.012 to 0.026, the hard case at 0.036 to 0.057, broken ones above
 // 0.8.

@@ -133,7 +133,37 @@ OrderedJson launch(const Verdict& verdict) {
   return out;
 }
 
+OrderedJson divergence_row(const DivergenceRow& row) {
+  return {{"block", row.block},
+          {"arm", row.arm},
+          {"bucket", row.bucket},
+          {"is_sampled", row.is_sampled},
+          {"n", row.n},
+          {"documents", row.documents},
+          {"diverged", row.diverged},
+          {"near_ties", row.near_ties},
+          {"exact_match_rate", number(row.exact_match_rate)},
+          {"hazard", number(row.hazard)},
+          {"longest", row.longest},
+          {"median", row.median ? OrderedJson(*row.median) : OrderedJson(nullptr)},
+          {"agreeing", number(row.agreeing)},
+          {"agreeing_interval", interval(row.agreeing_interval)},
+          {"undamaged", number(row.undamaged)},
+          {"undamaged_interval", interval(row.undamaged_interval)},
+          {"curve", list(row.curve, [](const DivergencePoint& point) -> OrderedJson {
+             return {{"index", point.index},
+                     {"at_risk", point.at_risk},
+                     {"diverged", point.diverged},
+                     {"survival", number(point.survival)},
+                     {"interval", interval(point.interval)}};
+           })}};
+}
+
 }  // namespace
+
+OrderedJson divergence_json(const std::vector<DivergenceRow>& rows) {
+  return {{"near_tie", thresholds::kNearTie}, {"rows", list(rows, divergence_row)}};
+}
 
 OrderedJson table_json(const ArmTable& one) {
   OrderedJson rows = OrderedJson::array();
@@ -196,6 +226,8 @@ std::string verdict_json(const Verdict& verdict) {
             {"kld", number(one.kld)},
             {"share_removed", number(one.share_removed)}};
   });
+  // Runs of before there were records of generations have none, and their file stays as it was.
+  if (!verdict.divergence.empty()) out["divergence"] = divergence_json(verdict.divergence);
   out["thresholds"] = thresholds_used(verdict.options);
   return out.dump(2) + "\n";
 }

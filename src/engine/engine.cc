@@ -260,11 +260,18 @@ void Engine::emit_logits(const HiddenStates& hidden, std::span<const Slice> slic
 
 std::vector<Generation> Engine::generate(std::span<Sequence*> sequences,
                                          std::span<const int32_t> first, int64_t max_tokens,
-                                         std::span<const int32_t> stop_ids) {
+                                         std::span<const int32_t> stop_ids,
+                                         const Sampling& sampling,
+                                         std::span<const uint64_t> streams) {
   if (first.size() != sequences.size()) {
     throw ValueError(
         fmt::format("generate: {} sequences but {} first tokens", sequences.size(), first.size()));
   }
+  if (!sampling.is_greedy() && streams.size() != sequences.size()) {
+    throw ValueError(fmt::format("generate: {} sequences but {} streams of random numbers",
+                                 sequences.size(), streams.size()));
+  }
+  TokenPicker picker(sampling);
   std::vector<Generation> out(sequences.size());
   std::vector<int32_t> next(first.begin(), first.end());
   std::vector<size_t> active;
@@ -272,20 +279,26 @@ std::vector<Generation> Engine::generate(std::span<Sequence*> sequences,
   for (int64_t step = 0; step < max_tokens && !active.empty(); ++step) {
     std::vector<Request> requests;
     for (const size_t i : active) requests.push_back({sequences[i], {&next[i], 1}, 0, nullptr});
-    std::vector<int32_t> picked(active.size(), -1);
+    std::vector<Pick> picked(active.size());
     run(requests, [&](std::span<const LogitRow> rows) {
-      for (const LogitRow& row : rows) picked[row.request] = argmax(row.logits);
+      for (const LogitRow& row : rows) {
+        const uint64_t stream = sampling.is_greedy() ? 0 : streams[active[row.request]];
+        picked[row.request] = picker.pick(row.logits, stream, step);
+      }
     });
     std::vector<size_t> still;
     for (size_t a = 0; a < active.size(); ++a) {
       Generation& generation = out[active[a]];
-      if (picked[a] < 0) {
+      const int32_t token = picked[a].token;
+      generation.margins.push_back(picked[a].margin);
+      if (token < 0) {
         generation.end = Generation::End::kNonFinite;
-      } else if (std::ranges::find(stop_ids, picked[a]) != stop_ids.end()) {
+      } else if (std::ranges::find(stop_ids, token) != stop_ids.end()) {
         generation.end = Generation::End::kStopId;
+        generation.stop_id = token;
       } else {
-        next[active[a]] = picked[a];
-        generation.tokens.push_back(picked[a]);
+        next[active[a]] = token;
+        generation.tokens.push_back(token);
         still.push_back(active[a]);
       }
     }

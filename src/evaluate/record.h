@@ -30,6 +30,24 @@ struct ExampleRecord {
   std::string kernel;  // what ran, from the dispatcher
 };
 
+/// What one arm generated for one question, and where it left the control's way. An answer that was
+/// judged teacher-forced is known up to its first wrong token, that one included: so far a free
+/// generation is the same.
+struct GenerationRecord {
+  std::string record_id;
+  std::string block, arm;
+  std::string example_id, document, bucket;
+  int64_t sample = 0;        // 0: greedy; else the repetition, from 1 on
+  std::vector<int64_t> ids;  // the stop id too; -1 for logits that are not finite; the first 256
+  // The control's: by how many nats of logit each choice beat the second.
+  std::vector<double> margins;
+  // 1-based index of the first id that is not the control's; if none, how far both are known to
+  // agree. 0: there is nothing to compare with, as for the control itself.
+  int64_t fdi = 0;
+  bool diverged = false;
+  double margin = 0;  // of the control's choice where they part
+};
+
 /// Logit metrics of one document under one arm against the control, in one bucket of positions:
 /// sums over n scored positions, so that means and clustered errors can be computed from them.
 struct LogitRecord {
