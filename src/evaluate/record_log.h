@@ -13,7 +13,7 @@
 namespace kv {
 
 /// Version of the records' fields; a file with another one is refused.
-inline constexpr int64_t kRecordSchema = 3;
+inline constexpr int64_t kRecordSchema = 4;
 
 /// All records of a run, by kind, in the order in which they were written.
 struct Records {

@@ -232,8 +232,8 @@ TEST_F(RecordLogTest, ABrokenLineThatIsNotTheLastIsAnError) {
   const std::string file = path_.string();
   EXPECT_NE(message_of("torn\n" + whole).find(file + ": line 1: not JSON"), std::string::npos);
   EXPECT_NE(message_of(whole + "\n" + whole).find("line 3: not JSON"), std::string::npos);
-  EXPECT_EQ(message_of(replaced("\"schema\":3", "\"schema\":1")),
-            file + ": line 1: \"schema\": expected 3, found 1");
+  EXPECT_EQ(message_of(replaced("\"schema\":4", "\"schema\":1")),
+            file + ": line 1: \"schema\": expected 4, found 1");
   EXPECT_NE(message_of(replaced("\"kind\":\"arm\"", "\"kind\":\"arms\"")).find("found \"arms\""),
             std::string::npos);
   EXPECT_EQ(message_of(replaced("\"tokens\":0", "\"tokens\":\"0\"")),
