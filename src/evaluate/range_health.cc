@@ -32,6 +32,7 @@ struct RangeMeter::Layer {
 struct RangeMeter::History {
   int64_t tokens = 0;
   std::array<std::vector<std::vector<uint16_t>>, 2> sides;
+  std::vector<float> key_factors;  // of dispersed keys; else empty
 
   void append(const AttentionTap& tap) {
     for (size_t s = 0; s < 2; ++s) {
@@ -43,6 +44,9 @@ struct RangeMeter::History {
           rows += tap.head_dim;
         }
       }
+    }
+    if (tap.key_factors != nullptr) {
+      key_factors.insert(key_factors.end(), tap.key_factors, tap.key_factors + tap.num_tokens);
     }
     tokens += tap.num_tokens;
   }
@@ -225,7 +229,8 @@ void RangeMeter::measure_queries(const AttentionTap& tap, const History& history
   for (int64_t h = 0; h < tap.num_kv_heads; ++h) {
     const HeadKeys head(history.load(0, h, tap.head_dim, 0, tokens),
                         history.load(1, h, tap.head_dim, 0, tokens), tap.head_dim, layouts_,
-                        layer.scales[0][index(h)], layer.scales[1][index(h)], options_.rounding);
+                        layer.scales[0][index(h)], layer.scales[1][index(h)], options_.rounding,
+                        history.key_factors);
     measure_group(tap, head, positions, h * group, out);
   }
   for (size_t layout = 0; layout < layouts_.size(); ++layout) {
