@@ -175,6 +175,18 @@ std::string configuration(const StudyOptions& o, const std::vector<std::string>&
       sampling_configuration(o.sampling));
 }
 
+/// A run of an arm at a length is timed once: another id makes it no second one.
+void refuse_same_run(const std::string& file, const TimingRecord& record, const RecordLog& log) {
+  for (const TimingRecord& known : log.timings()) {
+    if (known.arm != record.arm || known.bucket != record.bucket || known.run != record.run) {
+      continue;
+    }
+    throw FormatError(fmt::format(
+        "{}: {}: run {} of {} at {} is there already as {}: expected runs that are numbered on",
+        file, record.record_id, record.run, record.arm, record.bucket, known.record_id));
+  }
+}
+
 /// Takes timing records over into the run, each once.
 void add_timings(const std::string& file, RecordLog& log) {
   const Records found = read_records(file);
@@ -187,6 +199,7 @@ void add_timings(const std::string& file, RecordLog& log) {
           fmt::format("{}: {}: expected times and throughput above 0", file, record.record_id));
     }
     if (!log.has(record.record_id)) {
+      refuse_same_run(file, record, log);
       log.append(record);
       continue;
     }

@@ -38,6 +38,7 @@ class Model::ForwardPass {
   void attention_block(int64_t l);
   void project_heads(const Layer& layer);
   void add_key_offset(int64_t l);
+  void disperse_keys();
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
@@ -59,6 +60,7 @@ class Model::ForwardPass {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<float> residual_, block_out_, qkv_, gate_up_;
   std::vector<uint16_t> normed_, q_, k_, v_, attended_, act_;
+  std::vector<float> key_factors_;       // [rows] of dispersed keys; else empty
   std::vector<ForwardKernels> kernels_;  // [segments]
 };
 
