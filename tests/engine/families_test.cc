@@ -12,8 +12,8 @@
 namespace kv::engine_test {
 namespace {
 
-const std::vector<std::string> kArms = {"bf16", "fp8_scale1", "fp8_token_head",
-                                        "fp8_scale1/bf16=0"};
+const std::vector<std::string> kFamilyArms = {"bf16", "fp8_scale1", "fp8_token_head",
+                                              "fp8_scale1/bf16=0"};
 
 std::shared_ptr<const Model> family_model(const std::string& architecture) {
   static std::map<std::string, std::shared_ptr<const Model>> loaded;
@@ -41,7 +41,7 @@ class FamilyArms : public testing::TestWithParam<std::string> {
     Engine engine(family_model(GetParam()), plan);
     std::vector<Sequence> sequences;
     std::vector<std::vector<int32_t>> prompts;
-    for (const std::string& text : kArms) {
+    for (const std::string& text : kFamilyArms) {
       const int arm = engine.add_arm(ArmSpec::parse(text), std::nullopt, 1024);
       for (int i = 0; i <= others; ++i) {
         sequences.push_back(engine.start(arm));
@@ -52,7 +52,7 @@ class FamilyArms : public testing::TestWithParam<std::string> {
     for (size_t i = 0; i < sequences.size(); ++i) feeds.push_back({&sequences[i], prompts[i]});
     const std::vector<Logits> all = run(engine, feeds);
     std::vector<Logits> ours;
-    for (size_t a = 0; a < kArms.size(); ++a)
+    for (size_t a = 0; a < kFamilyArms.size(); ++a)
       ours.push_back(all[a * static_cast<size_t>(others + 1) + static_cast<size_t>(others)]);
     return ours;
   }
@@ -63,10 +63,11 @@ class FamilyArms : public testing::TestWithParam<std::string> {
 TEST_P(FamilyArms, BitsDependOnTheSequenceAlone) {
   const std::vector<Logits> expected = run_all({}, 0);
   const std::vector<Logits> chunked = run_all({.block_size = 16, .rows_per_pass = 93}, 3);
-  for (size_t i = 0; i < kArms.size(); ++i) {
-    EXPECT_EQ(difference(expected[i], chunked[i]), "") << kArms[i];
+  for (size_t i = 0; i < kFamilyArms.size(); ++i) {
+    EXPECT_EQ(difference(expected[i], chunked[i]), "") << kFamilyArms[i];
     if (i > 0) {
-      EXPECT_NE(difference(expected[0], expected[i]), "") << kArms[i] << " stores nothing in FP8";
+      EXPECT_NE(difference(expected[0], expected[i]), "")
+          << kFamilyArms[i] << " stores nothing in FP8";
     }
   }
 }
