@@ -27,12 +27,15 @@ constexpr std::array<std::string_view, 9> kMustBeZero{
     "residual_scale",    "expert_shared_count", "expert_weights_scale", "leading_dense_block_count",
     "expert_group_count"};
 
+// Where GGUF says which layers have a window; llama.cpp has none for architecture llama.
+bool has_gguf_windows(const Family& family) {
+  return !family.is_interleaved_in_gguf() &&
+         (family.windows == WindowRule::kAll || family.windows == WindowRule::kAllButEvery);
+}
+
 void refuse_unknown_parts(const GgufFields& fields, const Family& family) {
   for (const std::string_view suffix : kMustBeZero) expect_zero(fields, suffix);
-  // llama.cpp has no windows for this architecture.
-  if (family.is_interleaved_in_gguf() || family.windows == WindowRule::kNone) {
-    expect_zero(fields, "attention.sliding_window");
-  }
+  if (!has_gguf_windows(family)) expect_zero(fields, "attention.sliding_window");
   if (family.attention_cap == 0.0) expect_zero(fields, "attn_logit_softcapping");
   if (!family.is_gemma) expect_zero(fields, "final_logit_softcapping");
 }
@@ -162,7 +165,11 @@ const Family& read_family(const GgufFile& gguf) {
 }
 
 std::vector<int> read_windows(const GgufFields& fields, const Family& family, int num_layers) {
-  const int window = fields.integer("attention.sliding_window", {0, kWindowRange.most}).value_or(0);
+  if (!has_gguf_windows(family)) return {};
+  const IntRange range{0, kWindowRange.most};
+  const int window = family.windows == WindowRule::kAll
+                         ? fields.integer("attention.sliding_window", range).value_or(0)
+                         : fields.required_integer("attention.sliding_window", range);
   Family rule = family;
   const IntRange periods{1, kNumLayersRange.most};
   const std::optional<int> every = fields.integer("attention.sliding_window_pattern", periods);

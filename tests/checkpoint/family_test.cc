@@ -123,6 +123,26 @@ TEST(FamilyWindows, ListedLayersMustBeWhatTheClassMakesOfThem) {
             "\"linear_attention\"");
 }
 
+TEST(FamilyWindows, OfGgufAreReadWhereItSaysWhichLayersHaveThem) {
+  const fixtures::ScratchFolder folder;
+  const auto refusal = [&](const char* architecture, void (*change)(fixtures::GgufWriter&)) {
+    fixtures::GgufWriter writer = fixtures::gguf_model(tiny_family(architecture));
+    change(writer);
+    fixtures::write_file(folder / "tiny.gguf", writer.bytes());
+    try {
+      Checkpoint::open(folder / "tiny.gguf");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("read");
+  };
+  EXPECT_EQ(refusal("qwen3", [](auto& w) { w.set_u32("qwen3.attention.sliding_window", 9); }),
+            "tiny.gguf: qwen3.attention.sliding_window: expected 0 or no such key, found 9");
+  EXPECT_EQ(refusal("gemma3_text", [](auto& w) { w.erase("gemma3.attention.sliding_window"); }),
+            "tiny.gguf: gemma3.attention.sliding_window: expected this key, found none");
+  EXPECT_EQ(refusal("phi3", [](auto& w) { w.erase("phi3.attention.sliding_window"); }), "read");
+}
+
 TEST(FamilyRopes, TwoBasesInBothSpellings) {
   const ModelSpec old =
       spec_with("gemma3_text", {{"rope_theta", 1e6},
