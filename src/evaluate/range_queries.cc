@@ -1,6 +1,8 @@
 #include "evaluate/range_queries.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <span>
 
 #include "evaluate/index.h"
@@ -67,9 +69,11 @@ double squared_norm(const float* x, int64_t n) {
 class QueryBlock {
  public:
   /// positions and first_row: where the queries stand in the sequence and in `out`.
-  QueryBlock(const HeadKeys& head, std::span<const int64_t> positions, int64_t first_row,
-             int64_t q_head, QueryOutputs& out)
-      : head_(head),
+  QueryBlock(const AttentionTap& tap, const HeadKeys& head, std::span<const int64_t> positions,
+             int64_t first_row, int64_t q_head, QueryOutputs& out)
+      : window_(tap.window),
+        soft_cap_(tap.soft_cap),
+        head_(head),
         positions_(positions),
         first_row_(first_row),
         q_head_(q_head),
@@ -88,6 +92,10 @@ class QueryBlock {
   /// queries [rows, head_dim], times the softmax scale already.
   void measure(const float* queries) {
     score(queries, head_.keys, scores_);
+    if (soft_cap_ > 0) {
+      raw_scores_ = scores_;
+      for (float& score : scores_) score = capped(score);
+    }
     control_ = scores_;
     normalise(control_);
     attend(control_, head_.values, first_);
@@ -104,10 +112,23 @@ class QueryBlock {
     range_rows::multiply(queries, head_.head_dim, keys.data(), head_.head_dim * kPanel, out.data(),
                          width_, rows_, head_.head_dim, width_);
   }
+  float capped(float score) const { return soft_cap_ * std::tanh(score / soft_cap_); }
+
+  /// Keys before a query's window count nothing.
   void normalise(std::vector<float>& scores) const {
     for (int64_t r = 0; r < rows_; ++r) {
-      range_rows::softmax(scores.data() + r * width_, positions_[index(r)] + 1, width_);
+      float* row = scores.data() + r * width_;
+      const int64_t end = positions_[index(r)] + 1;
+      const int64_t begin = window_ > 0 ? std::max<int64_t>(0, end - window_) : 0;
+      std::fill_n(row, begin, -std::numeric_limits<float>::infinity());
+      range_rows::softmax(row, end, width_);
     }
+  }
+
+  /// What the keys' errors change in scores that are capped.
+  void cap_errors() {
+    for (size_t i = 0; i < raw_scores_.size(); ++i)
+      errors_[i] = capped(raw_scores_[i] + errors_[i]) - scores_[i];
   }
   void attend(const std::vector<float>& weights, const std::vector<float>& values,
               std::vector<float>& out) const {
@@ -132,6 +153,7 @@ class QueryBlock {
   /// K alone and both: the attention that the keys' errors make of it.
   void measure_keys(size_t layout, const float* queries) {
     score(queries, head_.key_errors[layout], errors_);
+    cap_errors();
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t at = r * width_;
       out_.score_variance[layout][row_and_head(r)] = range_rows::weighted_variance(
@@ -161,12 +183,15 @@ class QueryBlock {
     }
   }
 
+  int64_t window_;  // 0 = none
+  float soft_cap_;  // likewise
   const HeadKeys& head_;
   std::span<const int64_t> positions_;
   int64_t first_row_, q_head_;
   QueryOutputs& out_;
   int64_t visible_, width_, value_width_, rows_;
   std::vector<float> scores_, control_, errors_, damaged_;  // [rows, width]
+  std::vector<float> raw_scores_;                           // likewise, where there is a cap
   std::vector<float> first_, second_;                       // [rows, value_width]
 };
 
@@ -237,7 +262,7 @@ void measure_group(const AttentionTap& tap, const HeadKeys& head,
     const std::span<const int64_t> mine =
         std::span(positions).subspan(index(first), index(std::min(kRowsPerTask, rows - first)));
     const std::vector<float> queries = queries_of(tap, mine, q_head);
-    QueryBlock(head, mine, first, q_head, out).measure(queries.data());
+    QueryBlock(tap, head, mine, first, q_head, out).measure(queries.data());
   }
 }
 

@@ -185,7 +185,8 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   const OrderedJson object = parse_object(json, where);
   const auto schema = required<int64_t>(object, where, "schema");
   if (schema != kRecordSchema) {
-    throw FormatError(fmt::format("\"schema\": expected {}, found {}", kRecordSchema, schema));
+    throw FormatError(
+        fmt::format("{}: \"schema\": expected {}, found {}", where, kRecordSchema, schema));
   }
   const auto kind = required<std::string>(object, where, "kind");
   const auto is = [&](const auto& record) { return kind == kind_of(record); };

@@ -58,8 +58,11 @@ class HiddenStates {
   std::vector<uint16_t> normed_;    // [rows, hidden] bf16
 };
 
-/// A decoder of the Llama kind (Llama, Qwen2): weights packed for this machine, no state of any
-/// sequence.
+/// What the cache arithmetic needs of each layer.
+std::vector<LayerGeometry> layer_geometry(const ModelSpec& spec);
+
+/// A decoder of any architecture that a ModelSpec can state: weights packed for this machine, no
+/// state of any sequence.
 class Model {
  public:
   /// Packs all weights; `progress` (may be null) is told the share done, 0 to 1.
@@ -93,7 +96,8 @@ class Model {
   HiddenStates forward(std::span<const Segment> segments, int32_t keys_per_split = 0,
                        std::vector<ForwardKernels>* kernels = nullptr) const;
 
-  /// Seconds that the linear layers of all layers take for `rows` rows of zeros, nothing else;
+  /// Seconds that the linear layers of all layers take for `rows` rows of zeros, nothing else (of
+  /// experts as many as work on one token);
   /// `flops` gets what they did.
   /// The limit that a prefill is held against.
   double time_matmuls(int64_t rows, double& flops) const;

@@ -255,20 +255,6 @@ TEST_F(RecordLogTest, ABrokenLineThatIsNotTheLastIsAnError) {
   EXPECT_NE(message_of(replaced("\"nll\":0.0", "\"nll\":1e999")).find("line 1"), std::string::npos);
 }
 
-/// Runs of before there were generations are read, and go on.
-TEST_F(RecordLogTest, LinesOfTheVersionBeforeAreRead) {
-  ArmRecord record;
-  record.record_id = "one";
-  std::string line = record_to_json(record);
-  line.replace(line.find("\"schema\":4"), 10, "\"schema\":3");
-  write(line + "\n");
-  RecordLog log(path_);
-  EXPECT_TRUE(log.has("one"));
-  record.record_id = "two";
-  log.append(record);
-  EXPECT_EQ(read_records(path_).arms.size(), 2u);
-}
-
 TEST(Generations, PartWhereTheFirstIdDiffers) {
   const auto compared = [](std::vector<int64_t> ids, std::vector<int64_t> control) {
     GenerationRecord a, b;
