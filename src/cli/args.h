@@ -86,6 +86,7 @@ struct PlantArgs {
   std::string kind, model, out;
   std::vector<int64_t> layers;
   std::string side = "k";
+  double size = 192;
 };
 
 /// Each returns the exit code, prints its result on standard output and all else on standard error.

@@ -223,8 +223,8 @@ void add_plant(CLI::App& app, PlantArgs& args) {
   CLI::App* c = app.add_subcommand(
       "plant", "rewrite a model so that the right verdict is known beforehand, to try kvscale on");
   c->add_option("kind", args.kind,
-                "benign (scale 1.0 stays right), clipping (needs a scale per tensor) or "
-                "head-dispersion (needs one per KV head)")
+                "benign (scale 1.0 stays right), clipping (needs a scale per tensor), "
+                "head-dispersion (needs one per KV head) or offset (layers that no scale helps)")
       ->required()
       ->check(CLI::IsMember(plant_kinds()));
   c->add_option("model", args.model, "a Hugging Face directory, or tiny (built in)")->required();
@@ -236,6 +236,8 @@ void add_plant(CLI::App& app, PlantArgs& args) {
   c->add_option("--side", args.side, "of clipping: k or v")
       ->capture_default_str()
       ->check(CLI::IsMember({"k", "v"}));
+  c->add_option("--size", args.size, "of offset: the constant that is added to the keys")
+      ->capture_default_str();
 }
 
 void add_bench(CLI::App& app, BenchArgs& args) {
