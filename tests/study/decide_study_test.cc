@@ -251,8 +251,10 @@ std::map<std::string, double> answered(const std::shared_ptr<const Model>& model
     for (size_t a = 0; a < arms.size(); ++a) {
       for (size_t q = 0; q < document.questions.size(); ++q) {
         const Question& question = document.questions[q];
-        out[names[a]] +=
-            score_tokens(question.check, question.answer_tokens, answers[a][q].produced).value / 35;
+        out[names[a]] += score_tokens(question.check, question.answer_tokens,
+                                      answers[a][q].attempts.front().produced)
+                             .value /
+                         35;
       }
     }
   }
