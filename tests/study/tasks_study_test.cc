@@ -48,7 +48,8 @@ std::vector<Attempt> answers_of(const Document& document, std::vector<int32_t> l
   RunnerArm control;
   control.name = "bf16";
   std::vector<Attempt> out;
-  for (const Answer& answer : runner.answer(document, {&control, 1}).front()) {
+  const auto answers = runner.answer(document, {&control, 1});
+  for (const Answer& answer : answers.front()) {
     EXPECT_EQ(answer.attempts.size(), 1u);
     out.push_back(answer.attempts.front());
   }
