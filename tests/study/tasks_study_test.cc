@@ -47,8 +47,8 @@ std::vector<Attempt> answers_of(const Document& document, std::vector<int32_t> l
   EngineRunner runner(tiny().model, {}, {}, std::move(line_ends), max_new_tokens);
   RunnerArm control;
   control.name = "bf16";
-  std::vector<Attempt> out;
   const auto answers = runner.answer(document, {&control, 1});
+  std::vector<Attempt> out;
   for (const Answer& answer : answers.front()) {
     EXPECT_EQ(answer.attempts.size(), 1u);
     out.push_back(answer.attempts.front());
