@@ -48,6 +48,8 @@ struct EvalArgs {
 struct DecideArgs {
   RunArgs run;
   std::string margin = "standard";
+  bool is_margin_given = false;
+  double budget_minutes = 0;  // 0 = as long as the margin takes
   std::vector<int64_t> buckets;
   std::vector<std::string> tasks;
   int64_t documents = 0, questions = 0;  // per bucket, per document; 0 = what the margin needs
@@ -58,7 +60,7 @@ struct DecideArgs {
   std::string junit;   // file; empty = none
   std::string timing;  // records of the serving engine's speed; empty = none
   std::string estimator = "amax";
-  std::string dump_examples;  // a file; empty: nobody asked for it
+  std::string dump_examples;                     // a file; empty: nobody asked for it
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 
