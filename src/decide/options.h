@@ -18,6 +18,7 @@ struct Margins {
   double bucket = thresholds::kBucketMarginStandard;
   double overall = thresholds::kOverallMarginStandard;
   double validity = thresholds::kValidityMarginStandard;
+  bool operator==(const Margins&) const = default;
 };
 
 /// Command lines that a verdict prints to be pasted; the caller fills them in.
