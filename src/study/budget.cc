@@ -207,10 +207,11 @@ double seconds_since(Clock::time_point start) {
 }
 
 bool is_right(const Question& question, const Answer& answer, const Tokenizer& tokenizer) {
+  const std::vector<int32_t>& produced = answer.attempts.front().produced;
   const Score score = question.answer_tokens.empty()
-                          ? score_text(question, tokenizer.decode(answer.produced, true))
-                          : score_tokens(Check::kExact, question.answer_tokens, answer.produced);
-  return answer.finite && score.value == 1;
+                          ? score_text(question, tokenizer.decode(produced, true))
+                          : score_tokens(Check::kExact, question.answer_tokens, produced);
+  return answer.finite() && score.value == 1;
 }
 
 std::vector<Document> pilot_documents(const Tokenizer& tokenizer, const StudyOptions& options,
