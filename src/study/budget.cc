@@ -273,7 +273,7 @@ BudgetPilot run_budget_pilot(const std::shared_ptr<const Model>& model, const To
   if (std::filesystem::exists(file)) return read_pilot(file);
   const Clock::time_point start = Clock::now();
   EngineRunner runner(model, options.plan, model->spec().eos_ids, line_end_ids(tokenizer),
-                      options.max_new_tokens);
+                      options.max_new_tokens, options.sampling);
   const std::vector<RunnerArm> arms = {
       {"bf16", {}, false},
       {"fp8_scale1",
