@@ -57,6 +57,8 @@ struct EvalArgs {
 struct DecideArgs {
   RunArgs run;
   std::string margin = "standard";
+  bool is_margin_given = false;
+  double budget_minutes = 0;  // 0 = as long as the margin takes
   std::vector<int64_t> buckets;
   std::vector<std::string> tasks;
   int64_t documents = 0, questions = 0;  // per bucket, per document; 0 = what the margin needs
@@ -86,6 +88,7 @@ struct PlantArgs {
   std::string kind, model, out;
   std::vector<int64_t> layers;
   std::string side = "k";
+  double size = 192;
 };
 
 /// Each returns the exit code, prints its result on standard output and all else on standard error.

@@ -43,9 +43,10 @@ std::string formats_in(std::string_view kernel) {
 }
 
 /// What the kernels of an arm must say: of attention with its numerics, of the cache write without.
-std::set<std::string> formats_asked(const ArmSpec& spec, int64_t num_layers, bool is_attention) {
+std::set<std::string> formats_asked(const ArmSpec& spec, const std::vector<LayerFormat>& formats,
+                                    bool is_attention) {
   std::set<std::string> out;
-  for (const LayerFormat& f : spec.formats(num_layers)) {
+  for (const LayerFormat& f : formats) {
     const bool is_fp8_math =
         is_attention && spec.math == Math::kFp8 && (is_fp8(f.k) || is_fp8(f.v));
     out.insert(fmt::format("{},{}{}", name(f.k), name(f.v), is_fp8_math ? "/math=fp8" : ""));
@@ -111,10 +112,12 @@ int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales
         spec.text()));
   }
   const ModelSpec& model = model_->spec();
-  const std::vector<LayerFormat> formats = spec.formats(model.num_layers);
+  const std::vector<LayerFormat> asked = spec.formats(model.num_layers);
+  const std::vector<LayerFormat> formats = model_->cache_formats(asked);
   const int64_t blocks = (capacity_tokens + plan_.block_size - 1) / plan_.block_size;
   Arm arm;
   arm.spec = spec;
+  arm.formats = asked;
   arm.scales = table_for(spec, scales, model);
   arm.cache = std::make_unique<KvCache>(model_->geometry(), formats, plan_.block_size, blocks,
                                         PageOrder::kCpu);
@@ -164,7 +167,7 @@ void Engine::note_kernels(Arm& arm, const ForwardKernels& kernels) const {
   arm.kernels.matmul.insert(kernels.matmul.begin(), kernels.matmul.end());
   for (const auto* ran : {&kernels.store_kv, &kernels.attend}) {
     const std::set<std::string> asked =
-        formats_asked(arm.spec, model_->spec().num_layers, ran == &kernels.attend);
+        formats_asked(arm.spec, model_->cache_formats(arm.formats), ran == &kernels.attend);
     std::set<std::string> found;
     for (const std::string& kernel : *ran) found.insert(formats_in(kernel));
     if (found == asked) continue;
@@ -205,6 +208,7 @@ void Engine::run_pass(std::span<const Request> requests, std::span<const Room> r
     segment.scales = &*arm.scales;
     segment.rounding = arm.spec.rounding;
     segment.math = arm.spec.math;
+    segment.asked = arm.formats;
     segment.sequence = static_cast<int64_t>(i);
     segment.observer = r.observer;
     segment.counts = arm.counts.data();

@@ -120,6 +120,7 @@ class Engine {
  private:
   struct Arm {
     ArmSpec spec;
+    std::vector<LayerFormat> formats;  // as asked for
     std::optional<ScaleTable> scales;
     std::unique_ptr<KvCache> cache;
     ForwardKernels kernels;

@@ -77,6 +77,11 @@ struct RangeRecord {
   // Per KV head. A head's gap to its own scale (spread of heads) is its SQNR under fp8_head less
   // the one here.
   std::vector<double> sqnr_db_heads, clip_frac_heads, amax_heads;
+  // Of what is stored, whatever the layout. Per KV head: 99th percentile over median of the tokens'
+  // largest magnitudes; slope of their log2 over log2(position + 1), and its one-sided p over
+  // contexts; share of the energy in the strongest channel.
+  std::vector<double> token_p99_p50_heads, amax_pos_slope_heads, amax_pos_p_heads;
+  std::vector<double> channel_share_heads;
   int64_t tokens = 0, queries = 0;
 };
 
@@ -123,7 +128,7 @@ struct TimingRecord {
   std::string arm;     // as spelled, "bf16" the control, "bf16#2" the control timed once more
   std::string bucket;  // label of the length
   int64_t context_tokens = 0;      // of its prompts, mean
-  int64_t run = 0;                 // number of the run; each is one value of every median
+  int64_t run = 0;  // number of the run within arm and bucket; each is one value of every median
   double ttft_ms = 0, itl_ms = 0;  // medians over the run's requests and gaps
   double output_throughput = 0;    // tokens per second
 };

@@ -88,6 +88,10 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("sqnr_db_heads", r.sqnr_db_heads);
   visit("clip_frac_heads", r.clip_frac_heads);
   visit("amax_heads", r.amax_heads);
+  visit("token_p99_p50_heads", r.token_p99_p50_heads);
+  visit("amax_pos_slope_heads", r.amax_pos_slope_heads);
+  visit("amax_pos_p_heads", r.amax_pos_p_heads);
+  visit("channel_share_heads", r.channel_share_heads);
   visit("tokens", r.tokens);
   visit("queries", r.queries);
 }

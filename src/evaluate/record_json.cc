@@ -184,9 +184,9 @@ std::string record_to_json(const FactsRecord& record) { return write(record); }
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
   const OrderedJson object = parse_object(json, where);
   const auto schema = required<int64_t>(object, where, "schema");
-  if (schema < kOldestRecordSchema || schema > kRecordSchema) {
-    throw FormatError(fmt::format("{}: \"schema\": expected {} or {}, found {}", where,
-                                  kOldestRecordSchema, kRecordSchema, schema));
+  if (schema != kRecordSchema) {
+    throw FormatError(
+        fmt::format("{}: \"schema\": expected {}, found {}", where, kRecordSchema, schema));
   }
   const auto kind = required<std::string>(object, where, "kind");
   const auto is = [&](const auto& record) { return kind == kind_of(record); };

@@ -12,9 +12,8 @@
 
 namespace kv {
 
-/// Version of the records' fields. Lines of version 3, which had no kind "generation", are read
-/// too; others are refused.
-inline constexpr int64_t kRecordSchema = 4, kOldestRecordSchema = 3;
+/// Version of the records' fields; a file with another one is refused.
+inline constexpr int64_t kRecordSchema = 4;
 
 /// All records of a run, by kind, in the order in which they were written.
 struct Records {

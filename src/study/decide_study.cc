@@ -101,7 +101,8 @@ Verdict DecideStudy::run() {
 PreflightFact DecideStudy::control_fact() {
   progress_.check();
   const ControlCheck check = check_control(model_, tokenizer_);
-  notices_.push_back("the BF16 control: " + check.text());
+  notices_.push_back("the BF16 control: " + check.text() +
+                     ": a look at whether the model works at all, no part of the comparison");
   const bool writes_text = options_.form != Form::kCompact;
   const bool is_broken = writes_text ? check.is_broken() : !std::isfinite(check.perplexity);
   return {"CONTROL_BROKEN", !is_broken, "", "", "the BF16 control is broken: " + check.text()};
