@@ -44,13 +44,16 @@ void print_clustered(int64_t simulations) {
   const Truth at_bucket{"last bucket 3/1 (at the bucket margin)",
                         {0.01, 0.01, 0.01, 0.03},
                         std::vector<double>(4, 0.01)};
+  const Truth longest{"last bucket 4/1 (3 points in the longest alone)",
+                      {0.01, 0.01, 0.01, 0.04},
+                      std::vector<double>(4, 0.01)};
   const Truth harmless{"1/1 everywhere", std::vector<double>(4, 0.01),
                        std::vector<double>(4, 0.01)};
   for (const double correlation : {0.0, 0.05, 0.1, 0.3}) {
     print_head(fmt::format(
         "{} documents of {} questions, correlation {} within a document, halves must agree",
         options.documents, options.questions_per_document, correlation));
-    for (const Truth& truth : {at_overall, at_bucket, harmless}) {
+    for (const Truth& truth : {at_overall, at_bucket, longest, harmless}) {
       print_row(truth, simulate(options, truth, correlation, true, simulations, 2));
     }
   }

@@ -19,6 +19,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/family.h"
 #include "checkpoint/model_files.h"
+#include "checkpoint/plant_offset.h"
 #include "checkpoint/scales/export_folder.h"
 #include "checkpoint/scales/scale_set.h"
 #include "kvscale/error.h"
@@ -109,6 +110,10 @@ void expect_fitting(const PlantRequest& request, const ModelSpec& spec, const fs
   }
   if (request.side == 'v' && request.kind != PlantKind::kClipping) {
     throw ValueError(fmt::format("plant: side v: {} has none", name(request.kind)));
+  }
+  if (!(request.size > 0 && request.size <= 448)) {
+    throw ValueError(
+        fmt::format("plant: size: expected above 0 and at most 448, found {}", request.size));
   }
   if (request.kind == PlantKind::kHeadDispersion && spec.num_kv_heads < 2) {
     throw ValueError("plant: head-dispersion: expected at least 2 KV heads, found 1");
@@ -238,23 +243,38 @@ void add_shard(const SafetensorsFile& shard, const fs::path& path, const Edits& 
   file.sync();
 }
 
+std::string_view expected_outcome(const PlantRequest& request, const ModelSpec& spec) {
+  switch (request.kind) {
+    case PlantKind::kBenign:
+      return "KEEP_SCALE_ONE";
+    case PlantKind::kClipping:
+      return "CALIBRATE_PER_TENSOR";
+    case PlantKind::kHeadDispersion:
+      return "STATIC_PER_HEAD";
+    case PlantKind::kOffset:
+      break;
+  }
+  // A quarter of the layers is the most that is kept in BF16.
+  return std::ssize(layers_of(request, spec)) * 4 <= spec.num_layers ? "SELECTIVE_BF16"
+                                                                     : "REJECT_FP8";
+}
+
 std::string plant_json(const PlantRequest& request, const Checkpoint& model) {
-  const nlohmann::ordered_json out = {
+  nlohmann::ordered_json out = {
       {"plant", name(request.kind)},
       {"side", std::string(1, request.side)},
       {"layers", layers_of(request, model.spec())},
       {"base_model_sha256", model.content_sha256()},
-      {"expected", request.kind == PlantKind::kBenign     ? "KEEP_SCALE_ONE"
-                   : request.kind == PlantKind::kClipping ? "CALIBRATE_PER_TENSOR"
-                                                          : "STATIC_PER_HEAD"},
+      {"expected", expected_outcome(request, model.spec())},
   };
+  if (request.kind == PlantKind::kOffset) out["size"] = request.size;
   return out.dump(1) + "\n";
 }
 
 }  // namespace
 
 const std::vector<std::string>& plant_kinds() {
-  static const std::vector<std::string> kinds = {"benign", "clipping", "head-dispersion"};
+  static const std::vector<std::string> kinds = {"benign", "clipping", "head-dispersion", "offset"};
   return kinds;
 }
 
@@ -283,8 +303,13 @@ void write_plant(const PlantRequest& request) {
   ExportFolder folder(request.out);
   std::vector<std::string> written = {"kvscale_plant.json"};
   for (const auto& shard : files.shards) {
-    add_shard(*shard, model->folder() / shard->file_name(), edits, folder);
     written.push_back(shard->file_name());
+    if (request.kind == PlantKind::kOffset) continue;
+    add_shard(*shard, model->folder() / shard->file_name(), edits, folder);
+  }
+  if (request.kind == PlantKind::kOffset) {
+    write_offset(files, model->folder(), layers_of(request, model->spec()), request.size, folder);
+    written.push_back("config.json");
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(model->folder())) {
     const std::string file = entry.path().filename().string();

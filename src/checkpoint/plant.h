@@ -10,14 +10,16 @@ namespace kv {
 
 /// A rewrite of a model's weights that changes what FP8 can hold of its keys or values and nothing
 /// else, so that the right verdict is known beforehand. Every factor is a power of two and every
-/// product exact: the model with a BF16 cache computes the same bits.
+/// product exact: the model with a BF16 cache computes the same bits. But for the offset, which is
+/// a sum: there the control may differ in its last bits, and by what RoPE turns of a constant.
 enum class PlantKind : uint8_t {
   kBenign,          // nothing: scale 1.0 stays right
   kClipping,        // K times 2^8, Q by its inverse; or V and the columns of O: beyond 448
   kHeadDispersion,  // K of KV head 0 times 2^10, of head 1 times 2^-6, Q of their groups inversely
+  kOffset,  // a constant on slow channels of K, which the softmax hardly sees: no scale helps
 };
 
-/// "benign", "clipping", "head-dispersion".
+/// "benign", "clipping", "head-dispersion", "offset".
 const std::vector<std::string>& plant_kinds();
 PlantKind plant_kind(std::string_view name);  // throws ValueError with the names that exist
 std::string_view name(PlantKind kind);
@@ -28,6 +30,7 @@ struct PlantRequest {
   PlantKind kind = PlantKind::kBenign;
   std::vector<int64_t> layers;  // empty: all
   char side = 'k';              // clipping: 'k' or 'v'
+  double size = 192;            // offset: of the constant, in what the keys are measured in
 };
 
 /// Writes `out`: the model with the rewrite, and kvscale_plant.json, which says what was done.

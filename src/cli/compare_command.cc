@@ -12,6 +12,7 @@
 #include "evaluate/score_file.h"
 #include "kvscale/error.h"
 #include "report/compare_report.h"
+#include "report/decide_run.h"
 #include "report/means_report.h"
 
 namespace kv::cli {
@@ -19,8 +20,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The options of the decide run that the scores lie in, if they do.
+std::optional<DecideOptions> run_options(const std::string& name) {
+  fs::path folder = name;
+  if (fs::is_regular_file(folder)) folder = folder.parent_path();
+  if (!fs::is_regular_file(folder / "run.json")) return std::nullopt;
+  return read_decide_run(folder / "run.json").options;
+}
+
+/// Margins by name or, where nobody names them, those that the two runs were decided by.
+DecideOptions preset_of(const CompareArgs& args) {
+  if (!args.margin.empty()) return DecideOptions::named(args.margin);
+  DecideOptions out = DecideOptions::standard();
+  const auto control = run_options(args.control), candidate = run_options(args.candidate);
+  if (control && candidate && control->margin != candidate->margin) {
+    throw ValueError(fmt::format(
+        "compare: {} was decided by {:.4g} points a bucket and {:.4g} overall, {} by {:.4g} and "
+        "{:.4g}: choose with --margin",
+        args.control, 100 * control->margin.bucket, 100 * control->margin.overall, args.candidate,
+        100 * candidate->margin.bucket, 100 * candidate->margin.overall));
+  }
+  if (control || candidate) out.margin = (control ? control : candidate)->margin;
+  return out;
+}
+
 DecideOptions options_of(const CompareArgs& args) {
-  DecideOptions out = DecideOptions::named(args.margin);
+  DecideOptions out = preset_of(args);
   if (args.bucket_points > 0) out.margin.bucket = args.bucket_points / 100;
   if (args.overall_points > 0) out.margin.overall = args.overall_points / 100;
   check_options(out);

@@ -6,6 +6,7 @@
 #include "checkpoint/hf_config.h"
 #include "checkpoint/scales/scale_set.h"
 #include "cli/export_verified.h"
+#include "cli/sampling_args.h"
 #include "cli/session.h"
 #include "cli/stored_run.h"
 #include "decide/set_option.h"
@@ -16,6 +17,7 @@
 #include "report/decide_run.h"
 #include "report/verdict_junit.h"
 #include "report/verdict_report.h"
+#include "study/budget.h"
 #include "study/decide_study.h"
 #include "targets/targets.h"
 #include "tensor/atomic_file.h"
@@ -38,6 +40,7 @@ Commands commands(const DecideArgs& args) {
   if (!args.timing.empty()) repeat += " --timing " + quoted(args.timing);
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
   if (args.estimator != defaults.estimator) repeat += " --estimator " + args.estimator;
+  repeat += sampling_options(answer_sampling("decide", args.sampling, args.seed));
   std::string margin = "--margin " + args.margin;
   if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
   if (args.overall_points > 0) margin += fmt::format(" --margin-overall {}", args.overall_points);
@@ -49,6 +52,7 @@ void refuse_generator_options(const DecideArgs& args, const std::vector<Prompt>&
   if (std::ranges::none_of(prompts, &Prompt::has_answer)) return;
   const std::pair<const char*, bool> given[] = {{"--tasks", !args.tasks.empty()},
                                                 {"--dump-examples", !args.dump_examples.empty()},
+                                                {"--budget", args.budget_minutes > 0},
                                                 {"--documents", args.documents > 0},
                                                 {"--questions", args.questions > 0}};
   for (const auto& [option, is_given] : given) {
@@ -123,6 +127,9 @@ DecideOptions decide_options(const DecideArgs& args) {
   DecideOptions options = DecideOptions::named(args.margin);
   if (args.bucket_points > 0) options.margin.bucket = args.bucket_points / 100;
   if (args.overall_points > 0) options.margin.overall = args.overall_points / 100;
+  if (args.budget_minutes > 0 && (args.documents > 0 || args.questions > 0)) {
+    throw ValueError("decide: --budget: expected no --documents and --questions, which it chooses");
+  }
   if (args.documents > 0) options.documents = args.documents;
   if (args.questions > 0) options.questions_per_document = args.questions;
   set_target(args.target, options);
@@ -154,6 +161,7 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
       session.tokenizer().vocab_size() < kSmallVocabulary ? Form::kCompact : Form::kPlain;
   options.seed = args.seed;
   options.estimator = Estimator::parse(args.estimator);
+  options.sampling = answer_sampling("decide", args.sampling, args.seed);
   return options;
 }
 
@@ -161,14 +169,60 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
 std::string configuration(const StudyOptions& o, const std::vector<std::string>& set) {
   return fmt::format(
       "margin {} {} {}\nmath {} round {}\nlooks {}\ndocuments {} questions {}\nbuckets {}\n"
-      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}\nestimator {}",
+      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}\nestimator {}{}",
       o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity,
       o.decide.math == Math::kFp8 ? "fp8" : "bf16",
       o.decide.rounding == Rounding::kTruncate ? "truncate" : "nearest",
       fmt::join(o.decide.looks, ","), o.decide.documents, o.decide.questions_per_document,
       fmt::join(o.buckets, ","),
       o.tasks.empty() ? "piloted" : fmt::format("{}", fmt::join(o.tasks, ",")), o.seed,
-      o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text());
+      o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text(),
+      sampling_configuration(o.sampling));
+}
+
+/// A run of an arm at a length is timed once: another id makes it no second one.
+void refuse_same_run(const std::string& file, const TimingRecord& record, const RecordLog& log) {
+  for (const TimingRecord& known : log.timings()) {
+    if (known.arm != record.arm || known.bucket != record.bucket || known.run != record.run) {
+      continue;
+    }
+    throw FormatError(fmt::format(
+        "{}: {}: run {} of {} at {} is there already as {}: expected runs that are numbered on",
+        file, record.record_id, record.run, record.arm, record.bucket, known.record_id));
+  }
+}
+
+/// With --budget: the plan that fits, and what it cuts said beside the verdict.
+struct Budgeted {
+  StudyOptions options;
+  std::vector<std::string> notices;
+  std::vector<NextCommand> next;
+};
+
+Budgeted within_budget(const DecideArgs& args, const StudyOptions& asked,
+                       const std::shared_ptr<const Model>& model, const Tokenizer& tokenizer,
+                       const std::filesystem::path& folder, Progress& progress) {
+  Budgeted out{asked, {}, {}};
+  if (args.budget_minutes == 0) return out;
+  // A tenth of the time for the pilot: what it costs is in the plan.
+  const BudgetPilot pilot = run_budget_pilot(model, tokenizer, asked, folder / "budget.json",
+                                             6 * args.budget_minutes, progress);
+  const BudgetPlan plan = plan_for_budget(pilot, asked.decide, asked.buckets, args.budget_minutes,
+                                          args.is_margin_given);
+  out.options.decide = plan.decide;
+  out.options.buckets = plan.buckets;
+  out.notices = plan.notices;
+  if (plan.notices.size() == 1) return out;  // nothing was cut
+  if (plan.buckets != asked.buckets) {
+    DecideArgs shorter = args;
+    shorter.buckets = plan.buckets;
+    out.options.decide.commands.repeat = commands(shorter).repeat;
+  }
+  const Commands full = asked.decide.commands;
+  out.next.push_back({fmt::format("{} {}", full.repeat, full.margin),
+                      fmt::format("the plan without a budget, about {:.0f} min on this machine",
+                                  plan.full_seconds / 60)});
+  return out;
 }
 
 /// Takes timing records over into the run, each once.
@@ -183,6 +237,7 @@ void add_timings(const std::string& file, RecordLog& log) {
           fmt::format("{}: {}: expected times and throughput above 0", file, record.record_id));
     }
     if (!log.has(record.record_id)) {
+      refuse_same_run(file, record, log);
       log.append(record);
       continue;
     }
@@ -319,19 +374,25 @@ std::string examples_text(const DecideStudy& study, const Tokenizer& tokenizer) 
 int run_decide(const DecideArgs& args) {
   Session session(args.run);
   const std::vector<Prompt> prompts = session.prompts(StudyOptions{}.max_new_tokens);
-  const StudyOptions options = study_options(args, session, prompts);
-  check_options(options.decide);
-  const auto folder = session.run_folder("decide", configuration(options, args.set), prompts);
+  const StudyOptions asked = study_options(args, session, prompts);
+  check_options(asked.decide);
+  std::string configured = configuration(asked, args.set);
+  if (args.budget_minutes > 0) configured += fmt::format("\nbudget {}", args.budget_minutes);
+  const auto folder = session.run_folder("decide", configured, prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
   if (!args.timing.empty()) add_timings(args.timing, log);
   const auto model = session.model(progress);
-  DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(), options,
-                    folder, log, progress);
+  const Budgeted budgeted =
+      within_budget(args, asked, model, session.tokenizer(), folder, progress);
+  DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(),
+                    budgeted.options, folder, log, progress);
   const Verdict own = study.run();
   Verdict verdict = own;
   progress.finish_line();
+  verdict.notices.insert(verdict.notices.end(), budgeted.notices.begin(), budgeted.notices.end());
   verdict.notices.insert(verdict.notices.end(), study.notices().begin(), study.notices().end());
+  verdict.next.insert(verdict.next.end(), budgeted.next.begin(), budgeted.next.end());
   export_accepted(args, folder, verdict);
 
   const DecideRun run{verdict.options,
@@ -341,7 +402,8 @@ int run_decide(const DecideArgs& args) {
                       ending_between(own, verdict),
                       session.model_facts(),
                       session.prompt_facts(prompts),
-                      run_facts(log.facts(), args.run.command)};
+                      run_facts(log.facts(), args.run.command),
+                      count_examples(log.records())};
   write_file_atomically(folder / "run.json", decide_run_json(run));
   const VerdictReport report{verdict,     log.records(), run.model,
                              run.prompts, run.run,       run_files(folder)};

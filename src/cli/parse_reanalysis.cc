@@ -65,8 +65,8 @@ void add_compare(CLI::App& app, CompareArgs& args) {
       "field of the sample logs that names what examples share, as doc.document (default: "
       "every example stands for itself)");
   c->add_option("--margin", args.margin,
-                "standard (2 points per bucket, 1 overall) or quick (5 and 2.5)")
-      ->capture_default_str()
+                "standard (2 points per bucket, 1 overall) or quick (5 and 2.5) (default: those of "
+                "the decide run, else standard)")
       ->check(CLI::IsMember({"standard", "quick"}));
   c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
       ->check(kPoints);

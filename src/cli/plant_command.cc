@@ -14,11 +14,14 @@ int run_plant(const PlantArgs& args) {
   request.out = args.out;
   request.layers = args.layers;
   request.side = args.side[0];
+  request.size = args.size;
   write_plant(request);
+  const bool is_exact = request.kind != PlantKind::kOffset;
   fmt::print(
-      "{}: {} with the plant {}; with a BF16 cache it computes the same bits\n"
+      "{}: {} with the plant {}; with a BF16 cache it computes {}\n"
       "try it: kvscale decide {} --margin quick\n",
-      args.out, args.model, args.kind, quoted(args.out));
+      args.out, args.model, args.kind, is_exact ? "the same bits" : "nearly the same",
+      quoted(args.out));
   return kExitAccept;
 }
 

@@ -27,8 +27,8 @@ struct CompareArgs {
   std::string metric, filter;                              // of sample logs
   std::string bucket_field, cluster_field;                 // likewise, as doc.length
   std::vector<int64_t> buckets;                            // edges for a bucket field of numbers
-  std::string margin = "standard";
-  double bucket_points = 0, overall_points = 0;  // 0 = the preset's
+  std::string margin;                                      // empty: the runs' own, else standard
+  double bucket_points = 0, overall_points = 0;            // 0 = those of `margin`
   bool json = false;
 };
 

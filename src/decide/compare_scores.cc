@@ -72,12 +72,13 @@ std::optional<RecoveryResult> recovery_of(const std::vector<PairedBucket>& bucke
     return std::nullopt;
   }
   const Recovery recovery = recovery_ratio(all.reference, all.candidate, all.document);
-  RecoveryResult out{recovery.ratio, {}, true};
+  RecoveryResult out{recovery.ratio, std::nullopt, true};
   std::vector<size_t> strata;
   for (const PairedBucket& bucket : buckets) {
     strata.push_back(static_cast<size_t>(bucket.documents));
     out.is_bootstrap &= bucket.documents >= kLeastBootstrapUnits;
   }
+  if (all.reference == all.candidate) return out;
   if (!out.is_bootstrap) {
     out.interval = recovery.interval(critical_t(kConfidence, recovery.df));
     return out;

@@ -24,7 +24,7 @@ struct ArmMean {
 /// buckets where every bucket has at least 100, else by the delta method.
 struct RecoveryResult {
   double ratio = 1;
-  Interval interval;
+  std::optional<Interval> interval;  // none where no example differs: nothing says how wide it is
   bool is_bootstrap = false;
 };
 

@@ -54,6 +54,11 @@ std::vector<float> rounding_error(const std::vector<float>& x, int64_t dim, Form
   return error;
 }
 
+void divide_rows(std::vector<float>& rows, int64_t dim, const std::vector<float>& factors) {
+  if (factors.empty()) return;
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] /= factors[i / index(dim)];
+}
+
 double squared_norm(const float* x, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
@@ -207,7 +212,8 @@ std::vector<float> queries_of(const AttentionTap& tap, std::span<const int64_t> 
 
 HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim,
                    const std::vector<RangeLayout>& layouts, const std::vector<float>& k_scales,
-                   const std::vector<float>& v_scales, Rounding rounding)
+                   const std::vector<float>& v_scales, Rounding rounding,
+                   const std::vector<float>& key_factors)
     : tokens(static_cast<int64_t>(k.size()) / dim),
       head_dim(dim),
       key_errors(layouts.size()),
@@ -221,10 +227,11 @@ HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int
     std::vector<float>& out =
         is_original ? (is_key ? keys : values) : (is_key ? key_errors : value_errors)[l];
     const std::vector<float>& x = is_key ? k : v;
-    const std::vector<float> rows =
-        is_original ? x
-                    : rounding_error(x, dim, layouts[l].format, (is_key ? k_scales : v_scales)[l],
-                                     rounding);
+    std::vector<float> rows = is_original
+                                  ? x
+                                  : rounding_error(x, dim, layouts[l].format,
+                                                   (is_key ? k_scales : v_scales)[l], rounding);
+    if (is_key) divide_rows(rows, dim, key_factors);
     out = is_key ? key_panels(rows, dim) : value_panels(rows, dim);
   }
 }

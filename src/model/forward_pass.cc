@@ -42,6 +42,9 @@ Model::ForwardPass::ForwardPass(const Model& model, std::span<const Segment> seg
   allocate(attended_, q_size_);
   allocate(gate_up_, 2 * spec_.intermediate_size);
   allocate(act_, spec_.intermediate_size);
+  for (const int32_t position : positions_) {
+    if (model_.dispersion_) key_factors_.push_back(model_.dispersion_->factor(position));
+  }
   embed();
 }
 
@@ -179,6 +182,10 @@ void Model::ForwardPass::add_key_offset(int64_t l) {
     k_[i] = bf16::encode(bf16::decode(k_[i]) + found->second[i % found->second.size()]);
 }
 
+void Model::ForwardPass::disperse_keys() {
+  if (model_.dispersion_) TokenDispersion::disperse(key_factors_, kv_size_, k_.data());
+}
+
 void Model::ForwardPass::store(int64_t l) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
@@ -192,7 +199,15 @@ void Model::ForwardPass::store(int64_t l) {
     p.v_scale = scales_of(segment.scales, l, Side::kV);
     p.rounding = segment.rounding;
     p.counts = segment.counts == nullptr ? nullptr : segment.counts + l;
-    kernels_[i].store_kv.insert(store_kv(p, Device::kCpu).name);
+    if (!model_.dispersion_) {
+      kernels_[i].store_kv.insert(store_kv(p, Device::kCpu).name);
+      continue;
+    }
+    const std::span<const float> factors =
+        std::span(key_factors_)
+            .subspan(static_cast<size_t>(first_row_[i]), static_cast<size_t>(count));
+    const Format asked = segment.asked[static_cast<size_t>(l)].k;
+    kernels_[i].store_kv.insert(TokenDispersion::store(p, factors, asked).name);
   }
 }
 
@@ -242,6 +257,7 @@ AttentionTap Model::ForwardPass::tap(size_t segment, int64_t l) const {
   tap.q = q_.data() + row * q_size_;
   tap.k = k_.data() + row * kv_size_;
   tap.v = v_.data() + row * kv_size_;
+  tap.key_factors = key_factors_.empty() ? nullptr : key_factors_.data() + row;
   tap.residual = residual_.data() + row * spec_.hidden_size;
   tap.block_out = block_out_.data() + row * spec_.hidden_size;
   tap.project = [this, &layer](const float* in, int64_t rows, float* out) {
@@ -268,6 +284,7 @@ void Model::ForwardPass::attention_block(int64_t l) {
   rms_norm(hidden_view(residual_), layer.input_norm, eps, rows_view(normed_, spec_.hidden_size));
   project_heads(layer);
   add_key_offset(l);
+  disperse_keys();
   store(l);
   attend_cache(l);
   matmul(layer.o, rows_view(attended_, q_size_), hidden_view(block_out_));

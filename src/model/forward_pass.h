@@ -40,6 +40,7 @@ class Model::ForwardPass {
   void norm_heads(const Layer& layer);
   void norm_block_out(std::span<const float> weight);
   void add_key_offset(int64_t l);
+  void disperse_keys();
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
@@ -63,6 +64,7 @@ class Model::ForwardPass {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<float> residual_, block_out_, qkv_, gate_up_;
   std::vector<uint16_t> normed_, q_, k_, v_, attended_, act_;
+  std::vector<float> key_factors_;       // [rows] of dispersed keys; else empty
   std::vector<ForwardKernels> kernels_;  // [segments]
 };
 

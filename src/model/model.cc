@@ -45,6 +45,16 @@ std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
   return planted;
 }
 
+std::shared_ptr<const Model> Model::with_token_dispersion(TokenDispersion dispersion) const {
+  std::shared_ptr<Model> planted(new Model(*this));
+  planted->dispersion_ = std::move(dispersion);
+  return planted;
+}
+
+std::vector<LayerFormat> Model::cache_formats(std::vector<LayerFormat> asked) const {
+  return dispersion_ ? TokenDispersion::page_formats(std::move(asked)) : asked;
+}
+
 HiddenStates Model::forward(std::span<const Segment> segments, int32_t keys_per_split,
                             std::vector<ForwardKernels>* kernels) const {
   ForwardPass pass(*this, segments, keys_per_split);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "cache/scale_table.h"
 #include "checkpoint/checkpoint.h"
 #include "model/tap.h"
+#include "model/token_dispersion.h"
 #include "numeric/rounding.h"
 #include "ops/attend.h"
 #include "ops/store_kv.h"
@@ -30,7 +32,8 @@ struct Segment {
   const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
   Rounding rounding = Rounding::kNearestEven;
   Math math = Math::kBf16;
-  int64_t sequence = 0;  // the caller's number, passed on to the observer
+  std::span<const LayerFormat> asked;  // [num_layers] by the arm; read where keys are dispersed
+  int64_t sequence = 0;                // the caller's number, passed on to the observer
   AttentionObserver* observer = nullptr;
   StoreCounts* counts = nullptr;  // [num_layers], added to; may be null
 };
@@ -78,6 +81,14 @@ class Model {
   /// whose precision an offset takes).
   std::shared_ptr<const Model> with_key_offset(int64_t layer, std::vector<float> offset) const;
 
+  /// The same model with the keys of every layer dispersed over the tokens (token_dispersion.h).
+  /// Caches of it have the formats that cache_formats() says.
+  std::shared_ptr<const Model> with_token_dispersion(TokenDispersion dispersion) const;
+
+  /// The formats of pages in which an arm's layers are stored: those that it asks for, unless keys
+  /// are dispersed.
+  std::vector<LayerFormat> cache_formats(std::vector<LayerFormat> asked) const;
+
   /// Runs the new tokens of all segments through all layers: stores keys and values in each
   /// segment's cache and attends to what the cache gives back. A segment's result is the same bits
   /// whatever the other segments are and however its sequence is cut into chunks. `keys_per_split`
@@ -103,6 +114,7 @@ class Model {
   std::shared_ptr<const Weights> weights_;
   int64_t weight_bytes_ = 0;
   std::map<int64_t, std::vector<float>> key_offsets_;  // layer -> what with_key_offset added
+  std::optional<TokenDispersion> dispersion_;
 };
 
 }  // namespace kv

@@ -20,6 +20,8 @@ struct AttentionTap {
   const uint16_t* k =
       nullptr;  // [num_tokens, num_kv_heads, head_dim] bf16, what is given to store_kv
   const uint16_t* v = nullptr;  // as k
+  // [num_tokens] what k was multiplied by for storage, and what is read is divided by; null: 1.
+  const float* key_factors = nullptr;
   const float* residual =
       nullptr;  // [num_tokens, hidden_size], what the block's output is added to
   const float* block_out = nullptr;  // [num_tokens, hidden_size], what the block adds

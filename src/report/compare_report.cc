@@ -86,6 +86,17 @@ std::string repeat_text(const ArmTable& repeat) {
       count_text(all.losses + all.gains), grouped(all.n), points_interval(all.diff, all.interval));
 }
 
+std::string recovery_text(const RecoveryResult& recovery) {
+  const std::string ratio = fixed(100 * recovery.ratio, 1);
+  if (!recovery.interval) {
+    return fmt::format("Recovery {} %; no answer differs, so no interval can be had from them.",
+                       ratio);
+  }
+  return fmt::format("Recovery {} % [{}, {}] ({}).", ratio, fixed(100 * recovery.interval->lo, 1),
+                     fixed(100 * recovery.interval->hi, 1),
+                     recovery.is_bootstrap ? "bootstrap" : "delta method");
+}
+
 OrderedJson set_json(const ScoreSet& set) {
   return {{"source", set.source},
           {"arm", set.arm},
@@ -114,8 +125,12 @@ OrderedJson means_of(const ScoreComparison& comparison) {
 OrderedJson recovery_json(const ScoreComparison& comparison) {
   if (!comparison.recovery) return nullptr;
   const RecoveryResult& recovery = *comparison.recovery;
+  OrderedJson interval = nullptr;
+  if (recovery.interval) {
+    interval = {json_number(recovery.interval->lo), json_number(recovery.interval->hi)};
+  }
   return {{"ratio", json_number(recovery.ratio)},
-          {"interval", {json_number(recovery.interval.lo), json_number(recovery.interval.hi)}},
+          {"interval", interval},
           {"method", recovery.is_bootstrap ? "bootstrap" : "delta"}};
 }
 
@@ -142,12 +157,7 @@ std::string scores_text(const ScoreComparison& comparison, const ScoreSet& contr
   out += paragraph(printable(comparison_sentence(table, comparison.options)), style);
   out += paragraph(shift_text(table), style);
   if (comparison.recovery) {
-    const RecoveryResult& recovery = *comparison.recovery;
-    out += paragraph(
-        fmt::format("Recovery {} % [{}, {}] ({}).", fixed(100 * recovery.ratio, 1),
-                    fixed(100 * recovery.interval.lo, 1), fixed(100 * recovery.interval.hi, 1),
-                    recovery.is_bootstrap ? "bootstrap" : "delta method"),
-        style);
+    out += paragraph(recovery_text(*comparison.recovery), style);
   }
   if (comparison.auc_control) {
     out += paragraph(fmt::format("Area under the length curve: {} and {}.",
@@ -165,22 +175,22 @@ std::string scores_json(const ScoreComparison& comparison, const ScoreSet& contr
   if (comparison.auc_control) {
     auc = {{"control", *comparison.auc_control}, {"candidate", *comparison.auc_candidate}};
   }
-  return json_text(
-             {{"kind", "scores"},
-              {"accepts", false},
-              {"caveat", kCaveat},
-              {"control", set_json(control)},
-              {"candidate", set_json(candidate)},
-              {"margin",
-               {{"bucket", comparison.options.margin.bucket},
-                {"overall", comparison.options.margin.overall}}},
-              {"clustered", comparison.has_clusters},
-              {"sentence", comparison_sentence(comparison.table, comparison.options)},
-              {"table", table_json(comparison.table)},
-              {"means", means_of(comparison)},
-              {"recovery", recovery_json(comparison)},
-              {"auc", auc},
-              {"repeat", comparison.repeat ? table_json(*comparison.repeat) : OrderedJson(nullptr)}}) +
+  return json_text({{"kind", "scores"},
+                    {"accepts", false},
+                    {"caveat", kCaveat},
+                    {"control", set_json(control)},
+                    {"candidate", set_json(candidate)},
+                    {"margin",
+                     {{"bucket", comparison.options.margin.bucket},
+                      {"overall", comparison.options.margin.overall}}},
+                    {"clustered", comparison.has_clusters},
+                    {"sentence", comparison_sentence(comparison.table, comparison.options)},
+                    {"table", table_json(comparison.table)},
+                    {"means", means_of(comparison)},
+                    {"recovery", recovery_json(comparison)},
+                    {"auc", auc},
+                    {"repeat",
+                     comparison.repeat ? table_json(*comparison.repeat) : OrderedJson(nullptr)}}) +
          "\n";
 }
 

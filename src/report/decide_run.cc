@@ -124,6 +124,7 @@ class Field {
     return value_.get<double>();
   }
   bool is_null() const { return value_.is_null(); }
+  bool has(const char* name) const { return value_.is_object() && value_.contains(name); }
 
   template <class Read>
   auto list(Read read) const {
@@ -231,7 +232,18 @@ RunFacts run_of(const Field& field) {
   return out;
 }
 
+std::map<std::string, int64_t> examples_of(const Field& root) {
+  if (!root.has("examples")) return {};
+  return root.at("examples").map([](const Field& one) { return one.count(); });
+}
+
 }  // namespace
+
+std::map<std::string, int64_t> count_examples(const Records& records) {
+  std::map<std::string, int64_t> out;
+  for (const ExampleRecord& one : records.examples) ++out[one.block];
+  return out;
+}
 
 VerdictEnding ending_between(const Verdict& own, const Verdict& ended) {
   const auto behind = [](const auto& before, const auto& after) {
@@ -268,7 +280,8 @@ std::string decide_run_json(const DecideRun& run) {
                     {"ending", ending_json(run.ending)},
                     {"model", json_of(run.model)},
                     {"prompts", json_of(run.prompts)},
-                    {"run", json_of(run.run)}}) +
+                    {"run", json_of(run.run)},
+                    {"examples", run.examples}}) +
          "\n";
 }
 
@@ -290,13 +303,27 @@ DecideRun read_decide_run(const std::filesystem::path& path) {
   if (root.at("schema").count() != kDecideRunSchema) {
     root.at("schema").refuse(fmt::format("{}", kDecideRunSchema));
   }
-  return {options_of(root.at("options")), root.at("layers").list(layer_of),
-          root.at("facts").list(fact_of), root.at("sizes").list(size_of),
-          ending_of(root.at("ending")),   model_of(root.at("model")),
-          prompts_of(root.at("prompts")), run_of(root.at("run"))};
+  return {options_of(root.at("options")),
+          root.at("layers").list(layer_of),
+          root.at("facts").list(fact_of),
+          root.at("sizes").list(size_of),
+          ending_of(root.at("ending")),
+          model_of(root.at("model")),
+          prompts_of(root.at("prompts")),
+          run_of(root.at("run")),
+          examples_of(root)};
 }
 
 Verdict recompute(const DecideRun& run, const Records& records) {
+  const std::map<std::string, int64_t> found = count_examples(records);
+  for (const auto& [block, expected] : run.examples) {
+    const auto here = found.find(block);
+    const int64_t count = here == found.end() ? 0 : here->second;
+    if (count == expected) continue;
+    throw FormatError(
+        fmt::format("records of block {}: expected {} examples, as when the run ended, found {}",
+                    block, expected, count));
+  }
   Step step = next_step(run.options, {records, run.layers, run.facts, run.sizes});
   if (const Ask* ask = std::get_if<Ask>(&step)) {
     throw FormatError(

@@ -38,7 +38,13 @@ struct DecideRun {
   ModelFacts model;
   PromptFacts prompts;
   RunFacts run;
+  // How many example records each block has, the pilot's too, which no verdict reads. A file from
+  // before they were counted has none.
+  std::map<std::string, int64_t> examples;
 };
+
+/// Example records by block.
+std::map<std::string, int64_t> count_examples(const Records& records);
 
 inline constexpr int64_t kDecideRunSchema = 1;
 
@@ -48,8 +54,9 @@ std::string decide_run_json(const DecideRun& run);
 /// Throws IoError, and FormatError naming file, field, expected and found.
 DecideRun read_decide_run(const std::filesystem::path& path);
 
-/// The verdict that the records give. Throws FormatError when they end before a verdict (then says
-/// what would be measured next), and what next_step throws.
+/// The verdict that the records give. Throws FormatError when a block has other than the counted
+/// examples, or when the records end before a verdict (then says what would be measured next), and
+/// what next_step throws.
 Verdict recompute(const DecideRun& run, const Records& records);
 
 }  // namespace kv

@@ -111,6 +111,44 @@ TEST_F(Plants, FilesWithoutARewriteAreLinkedAndTheModelStaysAsItWas) {
   EXPECT_NE(read_file(folder_ / "clipped/model.safetensors"), before);
 }
 
+TEST_F(Plants, AnOffsetIsABiasOnTheChannelsThatHardlyTurn) {
+  TinyModel model = make_tiny_model(tiny_spec(), 6);
+  write_hf_model(folder_ / "model", model);
+  PlantRequest asked = request(PlantKind::kOffset);
+  asked.layers = {1};
+  asked.size = 100;
+  write_plant(asked);
+  const auto planted = Checkpoint::open(folder_ / "out");
+  EXPECT_TRUE(planted->spec().has_qkv_bias);
+  const std::string layer = "model.layers.1.self_attn.";
+  // RoPE of 8 channels at theta 10,000 turns the pairs by 1, 0.1, 0.01 and 0.001 radian a position:
+  // none by less than 0.1 over 2,048, so the slowest alone is taken, in both KV heads.
+  std::vector<float> expected(16);
+  expected[3] = expected[11] = 100;
+  expected[7] = expected[15] = -100;
+  EXPECT_EQ(read(folder_ / "out", layer + "k_proj.bias"), expected);
+  for (const char* zero : {"q_proj.bias", "v_proj.bias", "o_proj.bias"}) {
+    for (const float x : read(folder_ / "out", layer + zero)) EXPECT_EQ(x, 0) << zero;
+  }
+  for (const float x : read(folder_ / "out", "model.layers.0.self_attn.k_proj.bias")) {
+    EXPECT_EQ(x, 0);
+  }
+  EXPECT_EQ(row_factors(layer + "k_proj.weight"), repeated({{16, 1}}));
+  const auto record = nlohmann::json::parse(read_file(folder_ / "out/kvscale_plant.json"));
+  EXPECT_EQ(record["size"], 100);
+  EXPECT_EQ(record["expected"], "REJECT_FP8");  // one of two layers is more than a quarter
+}
+
+TEST_F(Plants, AnOffsetAsksForAModelWithoutBiases) {
+  write_hf_model(folder_ / "model", make_tiny_model(tiny_spec("qwen2"), 7));
+  EXPECT_EQ(refusal(request(PlantKind::kOffset)),
+            "plant: offset: expected a llama model without biases in one file, found qwen2 with "
+            "biases, 1 files");
+  PlantRequest too_large = request(PlantKind::kOffset);
+  too_large.size = 449;
+  EXPECT_EQ(refusal(too_large), "plant: size: expected above 0 and at most 448, found 449");
+}
+
 TEST_F(Plants, WhatCannotBeExactIsRefusedByTensor) {
   TinyModel model = make_tiny_model(tiny_spec(), 4);
   for (float& value : model.weights["model.layers.0.self_attn.q_proj.weight"]) value = 0x1p-10f;

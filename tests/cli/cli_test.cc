@@ -103,6 +103,27 @@ TEST_F(Cli, BareNameListsTheCommands) {
     EXPECT_TRUE(has(r.out, command));
 }
 
+TEST_F(Cli, AnUnknownCommandNamesTheOneThatMayBeMeant) {
+  const Result near = run("decid tiny");
+  EXPECT_EQ(near.code, 1);
+  EXPECT_TRUE(has(near.err, "found \"decid\"; did you mean decide?")) << near.err;
+  const Result far = run("something");
+  EXPECT_EQ(far.code, 1);
+  EXPECT_TRUE(has(far.err, "expected one of plan, scan,") && has(far.err, "found \"something\""))
+      << far.err;
+  EXPECT_FALSE(has(far.err, "did you mean")) << far.err;
+}
+
+TEST_F(Cli, EveryOptionOfDecideSaysItsDefault) {
+  const std::string help = run("decide --help").out;
+  for (const char* text :
+       {"(default: 250 under standard, 50 under quick)",
+        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget"}) {
+    EXPECT_TRUE(has(help, text)) << text << "\n" << help;
+  }
+  EXPECT_TRUE(has(run("decide tiny --budget 5 --documents 40").err, "--budget"));
+}
+
 TEST_F(Cli, HelpOfEveryCommandAnswers) {
   for (const std::string command :
        {"plan", "scan", "calibrate", "eval", "decide", "bench", "compare", "recompute", "report"}) {
@@ -232,8 +253,11 @@ TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
   const Result edited = run(command);
   EXPECT_EQ(edited.code, 1);
   EXPECT_TRUE(has(edited.err, "configuration")) << edited.err;
-  const Result generators = run("decide tiny --prompts p.jsonl --documents 40");
-  EXPECT_TRUE(generators.code == 1 && has(generators.err, "--documents")) << generators.err;
+  for (const std::string option : {"--documents 40", "--budget 5"}) {
+    const Result generators = run("decide tiny --prompts p.jsonl " + option);
+    EXPECT_TRUE(generators.code == 1 && has(generators.err, option.substr(0, option.find(' '))))
+        << generators.err;
+  }
 }
 
 TEST_F(Cli, PromptsOfOneDocumentStayTogetherAndCountAsOne) {
@@ -357,7 +381,7 @@ TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
 std::string example_line(const std::string& arm, int id, double score) {
   const std::string example = "q" + std::to_string(id);
   return Json({{"kind", "example"},
-               {"schema", 3},
+               {"schema", 4},
                {"record_id", "E1/" + arm + "/" + example},
                {"block", "E1"},
                {"arm", arm},

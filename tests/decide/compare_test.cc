@@ -240,7 +240,7 @@ TEST_F(CompareTest, BucketsComeFromAFieldAndTheTrendFromItsLengths) {
   EXPECT_EQ(result.table.shift, ShiftType::kLengthGrowing);
   EXPECT_TRUE(result.recovery->is_bootstrap);
   EXPECT_NEAR(result.recovery->ratio, 1 - 44.0 / 800, 1e-12);
-  EXPECT_GT(result.recovery->interval.hi, result.recovery->ratio);
+  EXPECT_GT(result.recovery->interval.value().hi, result.recovery->ratio);
   EXPECT_GT(result.auc_control.value(), result.auc_candidate.value());
   ASSERT_TRUE(result.repeat.has_value());
   EXPECT_EQ(result.repeat->overall.losses + result.repeat->overall.gains, 0);

@@ -72,8 +72,15 @@ DecideRun run_of(const SimulatedStudy& study, const Verdict& own, Verdict& ended
   ended.exit_code = 10;
   const Evidence evidence = study.evidence();
   const ScanReport scan = smollm2_scan();
-  return {own.options, evidence.layers, evidence.facts, evidence.sizes, ending_between(own, ended),
-          scan.model,  scan.prompts,    scan.run};
+  return {own.options,
+          evidence.layers,
+          evidence.facts,
+          evidence.sizes,
+          ending_between(own, ended),
+          scan.model,
+          scan.prompts,
+          scan.run,
+          count_examples(evidence.records)};
 }
 
 TEST_F(DecideRunTest, EveryOutcomeComesAgainToTheByte) {
@@ -118,11 +125,37 @@ TEST_F(DecideRunTest, AChangedScoreChangesTheVerdictsFileWhereItShould) {
   })) << differences.front();
 }
 
+// No verdict reads the pilot's answers, which chose the tasks: they are counted all the same.
+TEST_F(DecideRunTest, ABlockThatLacksRecordsIsNamed) {
+  SimulatedStudy study(World{});
+  const Verdict own = study.run(DecideOptions::quick());
+  ExampleRecord one = study.records().examples.front();
+  one.block = "PILOT";
+  one.record_id = "PILOT/bf16/q";
+  study.records().examples.push_back(one);
+  Verdict ended;
+  const DecideRun run = run_of(study, own, ended);
+  write("run.json", decide_run_json(run));
+  EXPECT_EQ(read_decide_run(folder_ / "run.json").examples, run.examples);
+  EXPECT_EQ(run.examples.at("PILOT"), 1);
+  EXPECT_EQ(verdict_json(recompute(run, study.records())), verdict_json(ended));
+  Records without = study.records();
+  without.examples.pop_back();
+  try {
+    recompute(run, without);
+    ADD_FAILURE() << "a verdict although the pilot is gone";
+  } catch (const FormatError& error) {
+    EXPECT_STREQ(error.what(),
+                 "records of block PILOT: expected 1 examples, as when the run ended, found 0");
+  }
+}
+
 TEST_F(DecideRunTest, RecordsThatEndTooSoonNameWhatWouldBeMeasured) {
   SimulatedStudy study(World{});
   const Verdict own = study.run(DecideOptions::quick());
   Verdict ended;
-  const DecideRun run = run_of(study, own, ended);
+  DecideRun run = run_of(study, own, ended);
+  run.examples.clear();  // as in a file from before they were counted
   Records records = study.records();
   std::erase_if(records.examples, [](const ExampleRecord& r) { return r.block == "E1"; });
   try {
