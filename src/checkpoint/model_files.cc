@@ -80,12 +80,16 @@ void expect_tensor(const ModelFiles& files, const RequiredTensor& required) {
   }
 }
 
-// A bias that the architecture has no place for would be missing from the results.
+// A bias of the layers or the head that the architecture has no place for would be missing from the
+// results. Other parts in the file, a vision tower say, may have theirs.
 void refuse_other_biases(const ModelFiles& files, const std::vector<RequiredTensor>& required) {
   std::set<std::string_view> known;
   for (const RequiredTensor& tensor : required) known.insert(tensor.place(files.is_gguf).name);
+  const std::string_view layers = files.is_gguf ? "blk." : "model.layers.";
   for (const auto& [name, tensor] : files.tensors) {
-    if (!name.ends_with(".bias") || known.contains(name)) continue;
+    const bool is_ours =
+        name.starts_with(layers) || name == "lm_head.bias" || name == "output.bias";
+    if (!is_ours || !name.ends_with(".bias") || known.contains(name)) continue;
     throw UnsupportedError(fmt::format("{}: tensor {:?}: {} has no such bias here", files.label,
                                        name, files.spec.architecture));
   }

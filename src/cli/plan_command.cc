@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "checkpoint/cached_layers.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/session.h"
 #include "engine/arm.h"
@@ -13,6 +14,17 @@ namespace kv::cli {
 namespace {
 
 constexpr double kLargestBudgetGib = 1 << 30;  // an exbibyte; more would not fit 63 bits
+
+/// A model that does not run here: what its configuration says about the cache.
+void add_cached_layers(const CachedLayers& cached, PlanInput& input) {
+  for (const CachedLayer& layer : cached.layers)
+    input.layers.push_back({layer.num_kv_heads, layer.head_dim, layer.window});
+  if (input.context == 0) input.context = cached.max_positions;
+  if (input.context == 0) {
+    throw ValueError(fmt::format(
+        "plan: {}: config.json has no max_position_embeddings: expected --context", input.model));
+  }
+}
 
 PlanInput input_from(const PlanArgs& args) {
   PlanInput input;
@@ -41,9 +53,14 @@ PlanInput input_from(const PlanArgs& args) {
   }
   if (args.layers != 0 || args.kv_heads != 0 || args.head_dim != 0)
     throw ValueError("plan: expected MODEL or --layers, --kv-heads and --head-dim, found both");
-  const auto checkpoint = Checkpoint::open(model_path(args.model));
-  const ModelSpec& spec = checkpoint->spec();
   input.model = args.model;
+  const auto path = model_path(args.model);
+  if (std::filesystem::is_directory(path) && is_only_plannable(path)) {
+    add_cached_layers(read_cached_layers(path), input);
+    return input;
+  }
+  const auto checkpoint = Checkpoint::open(path);
+  const ModelSpec& spec = checkpoint->spec();
   input.layers = layer_geometry(spec);
   if (input.context == 0) input.context = spec.max_positions;
   return input;

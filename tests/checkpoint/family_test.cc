@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/cached_layers.h"
 #include "checkpoint/checkpoint.h"
 #include "kvscale/error.h"
 #include "tests/checkpoint/fixtures.h"
@@ -203,6 +204,56 @@ TEST(FamilyRefusals, NameTheField) {
   EXPECT_EQ(refusal_with(
                 "phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1, 1, 1, 1}}}}}),
             "config.json: rope_scaling.short_factor: longrope is not supported");
+}
+
+/// A model of gpt-oss's geometry, which does not run here.
+Json gpt_oss() {
+  Json types = Json::array();
+  for (int i = 0; i < 24; ++i) types.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+  return {
+      {"model_type", "gpt_oss"},   {"num_hidden_layers", 24},  {"hidden_size", 2880},
+      {"num_attention_heads", 64}, {"num_key_value_heads", 8}, {"head_dim", 64},
+      {"sliding_window", 128},     {"layer_types", types},     {"max_position_embeddings", 131072}};
+}
+
+TEST(CachedLayersOfOtherModels, ComeFromTheConfigurationAlone) {
+  const fixtures::ScratchFolder folder;
+  fixtures::write_file(folder / "config.json", gpt_oss().dump());
+  EXPECT_TRUE(is_only_plannable(folder.path()));
+  const CachedLayers cached = read_cached_layers(folder.path());
+  ASSERT_EQ(cached.layers.size(), 24u);
+  EXPECT_EQ(cached.layers[0].window, 128);
+  EXPECT_EQ(cached.layers[1].window, 0);
+  EXPECT_EQ(cached.layers[1].num_kv_heads, 8);
+  EXPECT_EQ(cached.layers[1].head_dim, 64);
+  EXPECT_EQ(cached.max_positions, 131072);
+}
+
+TEST(CachedLayersOfOtherModels, WhatIsCachedOtherwiseIsRefusedByName) {
+  const fixtures::ScratchFolder folder;
+  const auto refusal = [&](const Json& patch) {
+    Json config = gpt_oss();
+    config.merge_patch(patch);
+    fixtures::write_file(folder / "config.json", config.dump());
+    try {
+      read_cached_layers(folder.path());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("read");
+  };
+  EXPECT_EQ(refusal({{"kv_lora_rank", 512}}),
+            "config.json: kv_lora_rank: a cache of latents (MLA) is not supported");
+  EXPECT_EQ(refusal({{"layer_types", nullptr}}),
+            "config.json: layer_types: expected one for each of 24 layers, found 0");
+  EXPECT_EQ(refusal({{"layer_types", nullptr}, {"sliding_window", nullptr}}), "read");
+  EXPECT_EQ(refusal({{"sliding_window", nullptr}}),
+            "config.json: sliding_window: expected this key, found none");
+  EXPECT_EQ(refusal({{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}),
+            "config.json: layer_types: expected full_attention and sliding_attention, found "
+            "\"linear_attention\"");
+  EXPECT_EQ(refusal({{"num_hidden_layers", nullptr}}),
+            "config.json: num_hidden_layers: expected 1 to 1024, found 0");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "checkpoint/scales/export_checkpoint.h"
 #include "checkpoint/scales/export_folder.h"
 #include "checkpoint/scales/scale_set.h"

@@ -1,0 +1,72 @@
+#include "checkpoint/cached_layers.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/family.h"
+#include "checkpoint/hf_config.h"
+#include "checkpoint/scales/kv_geometry.h"
+#include "kvscale/error.h"
+
+namespace kv {
+namespace {
+
+nlohmann::json read_config_json(const std::filesystem::path& folder) {
+  return parse_json(read_text_file(folder / "config.json"), "config.json");
+}
+
+int window_of(const JsonFields& config, const std::string& type) {
+  if (type == "full_attention") return 0;
+  if (type == "sliding_attention") return config.required_integer("sliding_window", kWindowRange);
+  throw UnsupportedError(
+      fmt::format("{}: {}: expected full_attention and sliding_attention, found {:?}",
+                  config.file(), config.field("layer_types"), type));
+}
+
+void expect_plain_cache(const JsonFields& config, const KvGeometry& geometry) {
+  if (geometry.is_mla) {
+    throw UnsupportedError(fmt::format("{}: {}: a cache of latents (MLA) is not supported",
+                                       config.file(), config.field("kv_lora_rank")));
+  }
+  expect_within(kNumLayersRange, geometry.num_layers, config.file(), "num_hidden_layers");
+  expect_within(kHeadsRange, geometry.num_kv_heads, config.file(), "num_key_value_heads");
+  expect_within(kHeadDimRange, geometry.head_dim, config.file(), "head_dim");
+  const bool is_open = geometry.layer_types.empty() && config.has("sliding_window") &&
+                       config.boolean("use_sliding_window", true);
+  if (!is_open &&
+      (geometry.layer_types.empty() || std::ssize(geometry.layer_types) == geometry.num_layers)) {
+    return;
+  }
+  throw UnsupportedError(fmt::format("{}: {}: expected one for each of {} layers, found {}",
+                                     config.file(), config.field("layer_types"),
+                                     geometry.num_layers, geometry.layer_types.size()));
+}
+
+}  // namespace
+
+bool is_only_plannable(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "config.json")) return false;
+  const nlohmann::json json = read_config_json(folder);
+  const JsonFields config(json, "config.json");
+  return find_family(config.text("model_type").value_or("")) == nullptr;
+}
+
+CachedLayers read_cached_layers(const std::filesystem::path& folder) {
+  const nlohmann::json json = read_config_json(folder);
+  const JsonFields whole(json, "config.json");
+  const JsonFields config = whole.has("text_config") ? whole.object("text_config") : whole;
+  const KvGeometry geometry = read_kv_geometry(whole);
+  expect_plain_cache(config, geometry);
+  CachedLayers out;
+  out.max_positions = config.integer("max_position_embeddings", kPositionsRange).value_or(0);
+  for (int layer = 0; layer < geometry.num_layers - geometry.num_kv_shared_layers; ++layer) {
+    const int window = geometry.layer_types.empty()
+                           ? 0
+                           : window_of(config, geometry.layer_types[static_cast<size_t>(layer)]);
+    out.layers.push_back({geometry.num_kv_heads, geometry.head_dim, window});
+  }
+  return out;
+}
+
+}  // namespace kv

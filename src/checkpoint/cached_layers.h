@@ -1,0 +1,29 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+namespace kv {
+
+/// What one layer caches of each token.
+struct CachedLayer {
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int window = 0;  // tokens that it keeps; 0 = all
+};
+
+/// The cache of a model by its config.json alone, weights and architecture whatever they are.
+struct CachedLayers {
+  std::vector<CachedLayer> layers;  // those that cache of their own
+  int max_positions = 0;            // 0 = not said
+};
+
+/// Whether a folder's config.json is of an architecture that only the cache is known of here.
+bool is_only_plannable(const std::filesystem::path& folder);
+
+/// Throws FormatError for a size that is missing or out of range, UnsupportedError naming the field
+/// for layers that cache anything but keys and values per head (MLA's latents, recurrent states),
+/// and for a window where layer_types does not say which layers have it.
+CachedLayers read_cached_layers(const std::filesystem::path& folder);
+
+}  // namespace kv
