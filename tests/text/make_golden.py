@@ -5,6 +5,7 @@ tokenizer-NAME.json, ids-NAME.json  small byte-level BPEs of each family, traine
 variants.json                       other pre-tokenizers over one of these vocabularies
 classes.json                        its character classes, as ranges over all code points
 digests.json                        SHA-256 over normalized (tokenizers) and repaired (Python) text of whole domains
+jinja.json                          conversations over templates/*.jinja and pieces of the language, by jinja2
 chat.json                           conversations rendered by transformers from the templates of the models given
                                     (left as it is when none is given)
 Texts that are not UTF-8 are written in Latin-1, one character a byte."""
@@ -18,6 +19,7 @@ import sys
 
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+import chat_golden
 import peer_pipelines
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -269,6 +271,7 @@ def main():
                                     for base, change in variants()])
     write(folder, "classes.json", classes())
     write(folder, "digests.json", digests())
+    write(folder, "jinja.json", chat_golden.golden(os.path.dirname(os.path.abspath(__file__))))
     if model_paths:
         write(folder, "chat.json", chat(model_paths))
 
