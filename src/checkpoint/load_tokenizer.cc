@@ -33,6 +33,8 @@ GgufVocab read_vocab(const GgufFile& gguf) {
         expect_within({std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
                       type, vocab.file_name, "tokenizer.ggml.token_type"));
   }
+  vocab.scores = metadata.numbers("tokenizer.ggml.scores");
+  vocab.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix");
   vocab.merges = metadata.texts("tokenizer.ggml.merges");
   vocab.bos_id = token_id(gguf, "tokenizer.ggml.bos_token_id");
   vocab.eos_id = token_id(gguf, "tokenizer.ggml.eos_token_id");

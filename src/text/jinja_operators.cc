@@ -219,6 +219,7 @@ Value loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "length") return static_cast<int64_t>(size);
   if (name == "depth") return int64_t{1};  // only recursive loops are deeper
   if (name == "depth0") return int64_t{0};
+  if (size == 0) return Undefined{"loop." + name};  // it has ended
   if (name == "previtem" && loop.index0 > 0) return loop.items[loop.index0 - 1];
   if (name == "nextitem" && loop.index0 + 1 < size) return loop.items[loop.index0 + 1];
   return Undefined{"loop." + name};
