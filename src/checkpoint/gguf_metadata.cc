@@ -201,6 +201,19 @@ std::vector<int64_t> GgufMetadata::integers(std::string_view key) const {
   return numbers;
 }
 
+std::vector<float> GgufMetadata::numbers(std::string_view key) const {
+  std::vector<float> numbers;
+  const GgufValue* value = find(key);
+  if (value == nullptr) return numbers;
+  if (value->type != GgufType::kArray || value->element != GgufType::kF32) {
+    fail_type(key, "an array of 32-bit floats", *value);
+  }
+  for (uint64_t i = 0; i < value->count; ++i) {
+    numbers.push_back(number_at<float>(value->payload.data() + i * sizeof(float)));
+  }
+  return numbers;
+}
+
 std::vector<std::string> GgufMetadata::texts(std::string_view key) const {
   std::vector<std::string> list;
   const GgufValue* value = find(key);

@@ -56,6 +56,7 @@ class GgufMetadata {
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
   std::vector<int64_t> integers(std::string_view key) const;
+  std::vector<float> numbers(std::string_view key) const;  // 32-bit floats
   std::vector<std::string> texts(std::string_view key) const;
 
   /// Elements of an array, 0 when the key is not there.

@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/gguf_file.h"
 #include "checkpoint/hf_config.h"
+#include "checkpoint/json.h"
 #include "kvscale/error.h"
 
 namespace kv {
@@ -31,6 +33,8 @@ GgufVocab read_vocab(const GgufFile& gguf) {
         expect_within({std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()},
                       type, vocab.file_name, "tokenizer.ggml.token_type"));
   }
+  vocab.scores = metadata.numbers("tokenizer.ggml.scores");
+  vocab.add_space_prefix = metadata.boolean("tokenizer.ggml.add_space_prefix");
   vocab.merges = metadata.texts("tokenizer.ggml.merges");
   vocab.bos_id = token_id(gguf, "tokenizer.ggml.bos_token_id");
   vocab.eos_id = token_id(gguf, "tokenizer.ggml.eos_token_id");
@@ -48,6 +52,40 @@ Tokenizer read_tokenizer(const Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+namespace {
+
+SpecialTokens special_tokens_of(const GgufFile& gguf, const Tokenizer& tokenizer) {
+  SpecialTokens out;
+  for (const auto& [name, key] : {std::pair{"bos_token", "bos"},
+                                  {"eos_token", "eos"},
+                                  {"unk_token", "unknown"},
+                                  {"pad_token", "padding"}}) {
+    const auto id = token_id(gguf, fmt::format("tokenizer.ggml.{}_token_id", key));
+    if (id) out[name] = tokenizer.token(*id);
+  }
+  return out;
+}
+
+}  // namespace
+
+SpecialTokens load_special_tokens(const Checkpoint& checkpoint, const Tokenizer& tokenizer) {
+  if (checkpoint.gguf() != nullptr) return special_tokens_of(*checkpoint.gguf(), tokenizer);
+  const std::string file = "tokenizer_config.json";
+  SpecialTokens out;
+  if (!std::filesystem::exists(checkpoint.folder() / file)) return out;
+  const nlohmann::json json = parse_json(read_text_file(checkpoint.folder() / file), file);
+  const JsonFields fields(json, file);
+  for (const std::string name : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token",
+                                 "cls_token", "mask_token"}) {
+    const nlohmann::json* value = fields.find(name);
+    if (value == nullptr) continue;
+    if (value->is_object() && value->contains("content")) value = &value->at("content");
+    if (!value->is_string()) fields.fail(name, "a string, or an object with \"content\"");
+    out[name] = value->get<std::string>();
+  }
+  return out;
+}
 
 Tokenizer load_tokenizer(const Checkpoint& checkpoint) {
   Tokenizer tokenizer = read_tokenizer(checkpoint);

@@ -49,8 +49,9 @@ Session::Session(const RunArgs& args)
   apply_machine_options(args.threads, args.backend);
   if (checkpoint_->chat_template().empty()) return;
   try {
-    chat_template_ = ChatTemplate::recognise(checkpoint_->chat_template());
-  } catch (const UnsupportedError& error) {
+    chat_template_ = ChatTemplate::parse(checkpoint_->chat_template(),
+                                         load_special_tokens(*checkpoint_, tokenizer_));
+  } catch (const Error& error) {
     chat_template_refusal_ = error.what();  // matters only when a prompt has messages
   }
 }
@@ -66,7 +67,9 @@ std::vector<Prompt> Session::prompts(int64_t new_tokens) const {
     own.tokens.resize(static_cast<size_t>(std::min({std::ssize(own.tokens), kOwnTokens, context})));
     return {own};
   }
-  std::vector<Prompt> out = read_users_prompts();
+  std::vector<Prompt> out = read_prompts(
+      args_.prompts,
+      {&tokenizer_, chat_template_ ? &*chat_template_ : nullptr, chat_template_refusal_});
   for (const Prompt& prompt : out) {
     const int64_t more = prompt.has_answer() ? new_tokens : 0;
     if (std::ssize(prompt.tokens) + more <= context) continue;
@@ -76,17 +79,6 @@ std::vector<Prompt> Session::prompts(int64_t new_tokens) const {
         args_.prompts, prompt.id, context - more, context, more, prompt.tokens.size()));
   }
   return out;
-}
-
-std::vector<Prompt> Session::read_users_prompts() const {
-  const PromptEncoder encoder{&tokenizer_, chat_template_ ? &*chat_template_ : nullptr};
-  try {
-    return read_prompts(args_.prompts, encoder);
-  } catch (const FormatError& error) {
-    if (chat_template_refusal_.empty()) throw;
-    throw FormatError(
-        fmt::format("{}\n  the model's chat template: {}", error.what(), chat_template_refusal_));
-  }
 }
 
 namespace {

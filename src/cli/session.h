@@ -49,8 +49,6 @@ class Session {
   PromptFacts prompt_facts(const std::vector<Prompt>& prompts) const;
 
  private:
-  std::vector<Prompt> read_users_prompts() const;
-
   RunArgs args_;
   std::shared_ptr<const Checkpoint> checkpoint_;
   Tokenizer tokenizer_;

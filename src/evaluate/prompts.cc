@@ -23,9 +23,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 10> kKeys = {
-    "id", "cluster", "prompt", "messages", "ids", "answer", "answers", "check", "tag", "command"};
-constexpr std::array<std::string_view, 2> kMessageKeys = {"role", "content"};
+constexpr std::array<std::string_view, 11> kKeys = {"id",    "cluster", "prompt", "messages",
+                                                    "tools", "ids",     "answer", "answers",
+                                                    "check", "tag",     "command"};
+constexpr std::array<std::string_view, 6> kMessageKeys = {
+    "role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"};
 // Deeper than any prompt needs; comparing and printing JSON takes a stack as deep.
 constexpr int kDeepest = 100;
 
@@ -127,27 +129,47 @@ std::vector<int32_t> encode_raw(std::string_view text, const Tokenizer& tokenize
   return out;
 }
 
-std::vector<int32_t> encode_messages(const Json& value, const PromptEncoder& encoder,
-                                     bool has_answer, const PromptLine& line) {
+/// One message: a role, and a content or calls of tools.
+void check_message(const Json& message, const std::string& field, const PromptLine& line) {
+  if (!message.is_object()) line.refuse(field, "an object with role and content", message);
+  line.refuse_unknown_keys(message, kMessageKeys, field + ".");
+  const bool has_calls = message.contains("tool_calls");
+  if (!message.contains("role") || !(message.contains("content") || has_calls)) {
+    line.refuse(field, "role and content", message);
+  }
+  for (const char* key : {"role", "content", "name", "tool_call_id", "reasoning_content"}) {
+    if (message.contains(key)) line.text_of(fmt::format("{}.{}", field, key), message[key]);
+  }
+  if (has_calls && !message["tool_calls"].is_array()) {
+    line.refuse(field + ".tool_calls", "a list", message["tool_calls"]);
+  }
+}
+
+std::vector<int32_t> encode_messages(const Json& object, std::string_view text,
+                                     const PromptEncoder& encoder, bool has_answer,
+                                     const PromptLine& line) {
   if (encoder.chat_template == nullptr) {
-    line.fail("\"messages\": this model has no chat template; use \"prompt\" or \"ids\"");
+    line.fail(encoder.chat_template_refusal.empty()
+                  ? "\"messages\": this model has no chat template; use \"prompt\" or \"ids\""
+                  : fmt::format("\"messages\": {}; use \"prompt\" or \"ids\"",
+                                encoder.chat_template_refusal));
   }
-  if (!value.is_array() || value.empty()) line.refuse("messages", "a list of messages", value);
-  std::vector<Message> messages;
-  for (const Json& item : value) {
-    const std::string field = fmt::format("messages[{}]", messages.size());
-    if (!item.is_object()) line.refuse(field, "an object with role and content", item);
-    line.refuse_unknown_keys(item, kMessageKeys, field + ".");
-    if (item.size() != kMessageKeys.size()) line.refuse(field, "role and content", item);
-    messages.push_back({std::string(line.text_of(field + ".role", item["role"])),
-                        std::string(line.text_of(field + ".content", item["content"]))});
+  const Json& messages = object["messages"];
+  if (!messages.is_array() || messages.empty())
+    line.refuse("messages", "a list of messages", messages);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    check_message(messages[i], fmt::format("messages[{}]", i), line);
   }
-  const bool is_answered = messages.back().role == "assistant";
+  const bool is_answered = messages.back()["role"] == "assistant";
   if (is_answered && has_answer) {
     line.fail("\"messages\": the last one is the assistant's: nothing is left to answer");
   }
+  // Templates print objects of tools in the order in which the file has their members.
+  const auto ordered = nlohmann::ordered_json::parse(text);
+  const auto tools = object.contains("tools") ? ordered["tools"] : nlohmann::ordered_json();
   return line.in_field("messages", [&] {
-    return encoder.tokenizer->encode(encoder.chat_template->render(messages, !is_answered), false);
+    return encoder.tokenizer->encode(
+        encoder.chat_template->render(ordered["messages"], tools, !is_answered), false);
   });
 }
 
@@ -166,8 +188,8 @@ std::vector<int32_t> ids_of(const Json& value, const Tokenizer& tokenizer, const
   return out;
 }
 
-std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
-                               const PromptLine& line) {
+std::vector<int32_t> tokens_of(const Json& object, std::string_view text,
+                               const PromptEncoder& encoder, const PromptLine& line) {
   constexpr std::array<const char*, 3> kSources = {"prompt", "messages", "ids"};
   std::string_view source;
   for (const char* key : kSources) {
@@ -176,6 +198,10 @@ std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
     source = key;
   }
   if (source.empty()) line.fail("expected one of \"prompt\", \"messages\", \"ids\", found none");
+  if (object.contains("tools")) {
+    if (source != "messages") line.fail("\"tools\": expected \"messages\" beside them");
+    if (!object["tools"].is_array()) line.refuse("tools", "a list", object["tools"]);
+  }
   const Json& value = object[std::string(source)];
   const bool has_answer =
       object.contains("answer") || object.contains("answers") || object.contains("command");
@@ -183,7 +209,7 @@ std::vector<int32_t> tokens_of(const Json& object, const PromptEncoder& encoder,
   if (source == "prompt") {
     tokens = encode_raw(line.text_of("prompt", value), *encoder.tokenizer);
   } else if (source == "messages") {
-    tokens = encode_messages(value, encoder, has_answer, line);
+    tokens = encode_messages(object, text, encoder, has_answer, line);
   } else {
     tokens = ids_of(value, *encoder.tokenizer, line);
   }
@@ -304,7 +330,7 @@ std::vector<Prompt> parse_prompts(std::string_view json_lines, const std::string
       prompt.cluster = line.text_of("cluster", object["cluster"]);
       if (prompt.cluster.empty()) line.refuse("cluster", "a name", object["cluster"]);
     }
-    prompt.tokens = tokens_of(object, encoder, line);
+    prompt.tokens = tokens_of(object, text, encoder, line);
     set_answers(object, prompt, line);
     out.push_back(std::move(prompt));
   }

@@ -12,10 +12,12 @@ namespace kv {
 class ChatTemplate;
 class Tokenizer;
 
-/// What turns a prompt into tokens. `chat_template` may be null: then `messages` are refused.
+/// What turns a prompt into tokens. `chat_template` may be null: then `messages` are refused, with
+/// the reason why the model's template cannot be used, if it has one.
 struct PromptEncoder {
   const Tokenizer* tokenizer = nullptr;
   const ChatTemplate* chat_template = nullptr;
+  std::string chat_template_refusal;
 };
 
 /// Reads the user's prompts: `path` ending in .txt is one raw prompt (id = the file's stem),
@@ -25,8 +27,10 @@ struct PromptEncoder {
 ///   cluster   what the prompt was made from (a document, a conversation), for prompts that are not
 ///             independent of one another: they stay in one block and count as one document
 ///   prompt    raw text, or
-///   messages  [{"role", "content"}, ...] through the chat template, or
+///   messages  [{"role", "content"}, ...] through the chat template; also "name", "tool_calls" (then
+///             without "content", too), "tool_call_id" and "reasoning_content", or
 ///   ids       token ids, taken as they are
+///   tools     with messages: JSON schemas of functions, for the template to list
 ///   answer    one accepted answer, or
 ///   answers   several
 ///   check     exact | contains | regex | number | json_equal | share | similarity | command;

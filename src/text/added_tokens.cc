@@ -1,21 +1,13 @@
 #include "text/added_tokens.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
 #include "text/regex.h"
 #include "text/utf8.h"
+#include "text/white_space.h"
 
 namespace kv {
 namespace {
-
-/// The code point that ends before `at`; at > 0.
-CodePoint code_point_before(std::string_view text, size_t at) {
-  size_t begin = at - 1;
-  while ((static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-  return first_code_point(text.substr(begin));
-}
 
 /// \w as Unicode TR18 has it: Alphabetic, marks, decimal digits, connectors and joiners.
 bool is_word(CodePoint c) {
@@ -27,35 +19,9 @@ bool is_word(CodePoint c) {
   return matched;
 }
 
-bool is_white_space(CodePoint c) {
-  if (c.value <= 0x20) return c.value == 0x20 || (c.value >= 0x9 && c.value <= 0xD);
-  if (c.value == 0x85) return true;
-  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c.value));
-  return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL ||
-         category == UTF8PROC_CATEGORY_ZP;
-}
-
 bool touches_word(std::string_view text, size_t begin, size_t end) {
   return (begin > 0 && is_word(code_point_before(text, begin))) ||
          (end < text.size() && is_word(first_code_point(text.substr(end))));
-}
-
-size_t skip_white_space_back(std::string_view text, size_t at, size_t limit) {
-  while (at > limit) {
-    const CodePoint c = code_point_before(text, at);
-    if (!is_white_space(c)) break;
-    at -= c.size;
-  }
-  return std::max(at, limit);
-}
-
-size_t skip_white_space(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    const CodePoint c = first_code_point(text.substr(at));
-    if (!is_white_space(c)) break;
-    at += c.size;
-  }
-  return at;
 }
 
 }  // namespace

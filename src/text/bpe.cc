@@ -6,6 +6,8 @@
 #include <queue>
 #include <tuple>
 
+#include "text/utf8.h"
+
 namespace kv {
 namespace {
 
@@ -42,7 +44,37 @@ void MergeTable::insert(int32_t left, int32_t right, Merge merge) {
 Bpe::Cache::Cache() : slots_(kSlots) {}
 
 void Bpe::encode_word(std::string_view word, Cache& cache, std::vector<int32_t>& out) const {
-  if (word.size() > Cache::kMaxBytes) return encode_uncached(word, out);
+  if (word.size() <= Cache::kMaxBytes) return encode_cached(word, cache, out);
+  // A whole text may be one word where nothing splits it.
+  if (is_byte_level || !whole_words.empty()) return encode_uncached(word, out);
+  for (size_t begin = 0; begin < word.size();) {
+    const size_t length = run_length(word, begin);
+    const std::string_view run = word.substr(begin, length);
+    if (length <= Cache::kMaxBytes) {
+      encode_cached(run, cache, out);
+    } else {
+      encode_uncached(run, out);
+    }
+    begin += length;
+  }
+}
+
+size_t Bpe::run_length(std::string_view word, size_t begin) const {
+  size_t at = begin;
+  int32_t previous = -1;
+  while (at < word.size()) {
+    const CodePoint c = first_code_point(word.substr(at));
+    const int32_t id = character_ids.find(c.value);
+    const bool is_joint =
+        previous < 0 || id < 0 || joints.find(previous, id).rank != MergeTable::kNoRank;
+    if (!is_joint && at > begin) break;
+    previous = id;
+    at += c.size;
+  }
+  return at - begin;
+}
+
+void Bpe::encode_cached(std::string_view word, Cache& cache, std::vector<int32_t>& out) const {
   Cache::Slot& slot = cache.slots_[hash_of(word) % Cache::kSlots];
   if (slot.size == word.size() && std::memcmp(slot.bytes, word.data(), word.size()) == 0) {
     out.insert(out.end(), slot.ids, slot.ids + slot.num_ids);
@@ -64,12 +96,17 @@ void Bpe::encode_uncached(std::string_view word, std::vector<int32_t>& out) cons
     if (whole != whole_words.end()) return out.push_back(whole->second);
   }
   const size_t begin = out.size();
-  append_byte_ids(word, out);
+  if (is_byte_level) {
+    append_byte_ids(word, out);
+  } else {
+    append_character_ids(word, out);
+  }
   if (out.size() - begin <= kShortWord) {
     merge_short(out, begin);
   } else {
     merge_long(out, begin);
   }
+  if (first_pseudo_id != INT32_MAX) spell_pseudo_ids(out, begin);
 }
 
 void Bpe::append_byte_ids(std::string_view word, std::vector<int32_t>& out) const {
@@ -82,6 +119,48 @@ void Bpe::append_byte_ids(std::string_view word, std::vector<int32_t>& out) cons
       out.push_back(*unk_id);
     }
     after_unk = id < 0;
+  }
+}
+
+bool Bpe::append_bytes_of(std::string_view character, std::vector<int32_t>& out) const {
+  for (const char c : character) {
+    if (byte_ids[static_cast<uint8_t>(c)] < 0) return false;
+  }
+  for (const char c : character) out.push_back(byte_ids[static_cast<uint8_t>(c)]);
+  return true;
+}
+
+void Bpe::append_character_ids(std::string_view word, std::vector<int32_t>& out) const {
+  // As the peer does it, an unk stays pending until a known character, bytes or not.
+  bool has_pending = false;
+  while (!word.empty()) {
+    const CodePoint c = first_code_point(word);
+    const std::string_view character = word.substr(0, c.size);
+    word.remove_prefix(c.size);
+    const int32_t id = character_ids.find(c.value);
+    if (id >= 0) {
+      if (has_pending) out.push_back(*unk_id);
+      has_pending = false;
+      out.push_back(id);
+    } else if (!append_bytes_of(character, out) && unk_id) {
+      if (has_pending && !fuses_unk) out.push_back(*unk_id);
+      has_pending = true;
+    }
+  }
+  if (has_pending) out.push_back(*unk_id);
+}
+
+void Bpe::spell_pseudo_ids(std::vector<int32_t>& ids, size_t begin) const {
+  const auto is_pseudo = [&](int32_t id) { return id >= first_pseudo_id; };
+  if (std::none_of(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end(), is_pseudo)) return;
+  const std::vector<int32_t> merged(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end());
+  ids.resize(begin);
+  for (const int32_t id : merged) {
+    if (!is_pseudo(id)) {
+      ids.push_back(id);
+    } else if (!append_bytes_of(pseudo_characters[id - first_pseudo_id], ids) && unk_id) {
+      ids.push_back(*unk_id);
+    }
   }
 }
 

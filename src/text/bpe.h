@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/character_ids.h"
+
 namespace kv {
 
 /// Rank and result of merging a pair of ids; an open hash table.
@@ -49,8 +51,8 @@ class MergeTable {
   size_t mask_ = 0;
 };
 
-/// Byte pair encoding of words over bytes: repeatedly merges the neighbouring pair of lowest rank,
-/// the leftmost of equals.
+/// Byte pair encoding of words over bytes, or over characters: repeatedly merges the neighbouring
+/// pair of lowest rank, the leftmost of equals.
 class Bpe {
  public:
   /// Remembers the ids of short words, one word a slot, the newer one stays. One per thread.
@@ -74,11 +76,22 @@ class Bpe {
 
   Bpe() { byte_ids.fill(-1); }
 
-  std::array<int32_t, 256> byte_ids;  // -1: the vocabulary lacks this byte
+  bool is_byte_level = true;
+  // Over bytes: their ids. Over characters: what spells a character that has no id, if all its
+  // bytes have one. -1: the vocabulary lacks this byte.
+  std::array<int32_t, 256> byte_ids;
+  CharacterIds character_ids;  // over characters
   MergeTable merges;
+  // Over characters: every pair of them, as ids, that some merge joins. Between others a word can
+  // be cut: nothing reaches over.
+  MergeTable joints;
+  // Ids from here on are of characters that only occur within tokens: they merge, and are spelled
+  // in bytes where they did not.
+  int32_t first_pseudo_id = INT32_MAX;
+  std::vector<std::string> pseudo_characters;
   std::optional<int32_t>
-      unk_id;              // stands for missing bytes; none: they are left out, as the peer does
-  bool fuses_unk = false;  // one unk for a run of missing bytes
+      unk_id;              // stands for what is missing; none: it is left out, as the peer does
+  bool fuses_unk = false;  // one unk for a run of it
   // ignore_merges: words that are whole tokens and need no merging. Empty otherwise.
   std::unordered_map<std::string, int32_t> whole_words;
 
@@ -86,8 +99,14 @@ class Bpe {
   void encode_word(std::string_view word, Cache& cache, std::vector<int32_t>& out) const;
 
  private:
+  void encode_cached(std::string_view word, Cache& cache, std::vector<int32_t>& out) const;
   void encode_uncached(std::string_view word, std::vector<int32_t>& out) const;
+  /// Bytes of the word from `begin` on up to where it can be cut.
+  size_t run_length(std::string_view word, size_t begin) const;
   void append_byte_ids(std::string_view word, std::vector<int32_t>& out) const;
+  void append_character_ids(std::string_view word, std::vector<int32_t>& out) const;
+  bool append_bytes_of(std::string_view character, std::vector<int32_t>& out) const;
+  void spell_pseudo_ids(std::vector<int32_t>& ids, size_t begin) const;
   void merge_short(std::vector<int32_t>& ids, size_t begin) const;
   void merge_long(std::vector<int32_t>& ids, size_t begin) const;
 };

@@ -1,52 +1,50 @@
 #pragma once
 
-#include <span>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kv {
 
-/// One turn of a conversation. Roles as the templates know them: system, user, assistant, tool.
-struct Message {
-  std::string role;
-  std::string content;
-};
+/// The tokens that a chat template can name: bos_token, eos_token, ... -> how the file spells them.
+using SpecialTokens = std::map<std::string, std::string>;
 
-/// Renders a conversation to the text that a model was trained on. Templates in files are Jinja
-/// programs; kvscale runs none, it recognises the ones it has a renderer for.
+/// Renders a conversation to the text that a model was trained on, as `transformers` does it: the
+/// template is a Jinja program with trim_blocks and lstrip_blocks, break and continue, and the
+/// globals raise_exception, strftime_now, namespace, dict and range. docs/formats/chat-template.md
+/// says what is served.
+///
+/// Cheap to copy; all const methods may be called from several threads at once.
 class ChatTemplate {
  public:
-  /// Chooses the renderer that gives what this Jinja text gives (from GGUF
-  /// `tokenizer.chat_template`, tokenizer_config.json or chat_template.jinja). Throws
-  /// UnsupportedError with the text's SHA-256 and beginning when none does.
-  static ChatTemplate recognise(std::string_view jinja);
-
-  /// The renderer's name: "chatml" (no system prompt of its own), "chatml-smollm2", "chatml-qwen2",
-  /// "chatml-qwen2.5", or "chatml-first" / "chatml-tools" for such a template with another prompt.
-  const std::string& name() const { return name_; }
-
-  /// What the template puts in as system prompt when the conversation does not begin with one;
-  /// empty for "chatml".
-  const std::string& default_system() const { return default_system_; }
+  /// `jinja` as GGUF `tokenizer.chat_template`, tokenizer_config.json or chat_template.jinja have
+  /// it. Throws FormatError for what is no Jinja and UnsupportedError for a statement, filter or
+  /// test that is not served, each with the line.
+  static ChatTemplate parse(std::string_view jinja, SpecialTokens special_tokens = {});
 
   /// SHA-256 of the Jinja text in hexadecimal, for provenance.
-  const std::string& sha256() const { return sha256_; }
+  const std::string& sha256() const;
 
   /// The whole conversation as text; with `add_generation_prompt` it ends where the assistant's
-  /// answer begins. Encode it with add_special = false. Throws ValueError for an empty conversation
-  /// and for a role that the template would drop without a word.
-  std::string render(std::span<const Message> messages, bool add_generation_prompt) const;
-
-  /// How a family of templates treats system prompts and roles.
-  enum class Family { kPlain, kFirst, kTools };
+  /// answer begins. Encode it with add_special = false: it spells its own BOS.
+  ///
+  /// messages  a list of objects; role and content as a rule, what else the template reads.
+  ///           Members that are null are left out.
+  /// tools     a list of JSON schemas of functions, or null
+  ///
+  /// Throws ValueError with the line when the template refuses the conversation, fails, or takes
+  /// more than its limits (5 million steps, 32 MiB of text); and when it never looks at the content
+  /// of a message, which would be left out without a word.
+  std::string render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                     bool add_generation_prompt) const;
 
  private:
-  ChatTemplate() = default;
-  void check_role(const Message& message) const;
-  void append_tool_answers(std::string& out, std::span<const Message> messages, size_t i) const;
-
-  Family family_ = Family::kPlain;
-  std::string name_, default_system_, sha256_;
+  struct Parsed;
+  explicit ChatTemplate(std::shared_ptr<const Parsed> parsed);
+  std::shared_ptr<const Parsed> parsed_;
 };
 
 }  // namespace kv

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "text/replacer.h"
+
 namespace kv {
 namespace {
 
@@ -69,22 +71,42 @@ PreTokenizer::Matchers PreTokenizer::make_matchers() const {
   return matchers;
 }
 
-void PreTokenizer::split(std::string_view text, Matchers& matchers, const Sink& sink) const {
-  if (!text.empty()) run(0, text, matchers, sink);
+void PreTokenizer::split(std::string_view text, bool is_first, Matchers& matchers,
+                         const Sink& sink) const {
+  if (!text.empty()) run(0, text, is_first, matchers, sink);
 }
 
-void PreTokenizer::run(size_t index, std::string_view piece, Matchers& matchers,
+namespace {
+
+/// The piece with the spaces that the step spells and adds.
+std::string respelled(const SplitStep& step, std::string_view piece, bool is_first) {
+  std::string out;
+  if (step.space.empty()) {
+    if (step.adds_prefix_space && piece[0] != ' ') out += ' ';
+    return out.append(piece);
+  }
+  out = Replacer{" ", std::nullopt, step.space}.apply(piece, nullptr);
+  const bool adds =
+      step.scheme == PrependScheme::kAlways || (step.scheme == PrependScheme::kFirst && is_first);
+  if (adds && !out.starts_with(step.space)) out.insert(0, step.space);
+  return out;
+}
+
+}  // namespace
+
+void PreTokenizer::run(size_t index, std::string_view piece, bool is_first, Matchers& matchers,
                        const Sink& sink) const {
   if (index == steps_.size()) return sink(piece);
   const SplitStep& step = steps_[index];
-  std::string with_space;
-  if (step.adds_prefix_space && piece[0] != ' ') {
-    with_space.append(" ").append(piece);
-    piece = with_space;
+  std::string changed;
+  if (!step.space.empty() || (step.adds_prefix_space && piece[0] != ' ')) {
+    changed = respelled(step, piece, is_first);
+    piece = changed;
   }
-  if (!step.regex) return run(index + 1, piece, matchers, sink);
+  if (!step.regex) return run(index + 1, piece, is_first, matchers, sink);
   const std::function<void(Segment)> next = [&](Segment s) {
-    run(index + 1, piece.substr(s.begin, s.end - s.begin), matchers, sink);
+    run(index + 1, piece.substr(s.begin, s.end - s.begin), is_first && s.begin == 0, matchers,
+        sink);
   };
   Joiner joiner(step.behavior, next);
   matchers[index]->for_each_segment(piece, [&](Segment s) {

@@ -12,12 +12,17 @@ namespace kv {
 /// What becomes of a match when a text is split (the names of tokenizer.json).
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-/// One pre-tokenizer: Split, Digits, or the splitting part of ByteLevel.
+/// Where Metaspace puts a space of its own: before every piece, the one that begins the text, none.
+enum class PrependScheme { kAlways, kFirst, kNever };
+
+/// One pre-tokenizer: Split, Digits, Metaspace, ..., or the splitting part of ByteLevel.
 struct SplitStep {
-  std::optional<Regex> regex;  // none: ByteLevel with use_regex = false
+  std::optional<Regex> regex;  // none: the piece stays whole
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool is_inverted = false;        // matches and gaps change places
   bool adds_prefix_space = false;  // ByteLevel: a piece that does not begin with a space gets one
+  std::string space;               // Metaspace: what spaces become; empty: they stay
+  PrependScheme scheme = PrependScheme::kNever;
 };
 
 /// A Sequence of steps, each applied to every piece that the one before left.
@@ -33,11 +38,12 @@ class PreTokenizer {
   Matchers make_matchers() const;
 
   /// Gives the words of well-formed `text` to `sink`, in order; none is empty. A view may die when
-  /// the sink returns.
-  void split(std::string_view text, Matchers& matchers, const Sink& sink) const;
+  /// the sink returns. `is_first`: nothing comes before `text`.
+  void split(std::string_view text, bool is_first, Matchers& matchers, const Sink& sink) const;
 
  private:
-  void run(size_t step, std::string_view piece, Matchers& matchers, const Sink& sink) const;
+  void run(size_t step, std::string_view piece, bool is_first, Matchers& matchers,
+           const Sink& sink) const;
 
   std::vector<SplitStep> steps_;
 };

@@ -4,7 +4,6 @@
 
 #include "kvscale/error.h"
 #include "text/byte_alphabet.h"
-#include "text/nfc.h"
 #include "text/sha256.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
@@ -40,7 +39,8 @@ std::string fingerprint_of(const TokenizerParts& parts) {
 Tokenizer::Impl::Impl(TokenizerParts parts)
     : file_name(std::move(parts.file_name)),
       pre_tokenizer(std::move(parts.steps)),
-      normalizes_nfc(parts.normalizes_nfc),
+      normalizer(parts.normalizers),
+      decoder(parts.decoder),
       prefix_ids(parts.prefix_ids),
       suffix_ids(parts.suffix_ids),
       bos_id(parts.bos_id),
@@ -48,7 +48,12 @@ Tokenizer::Impl::Impl(TokenizerParts parts)
       fingerprint(fingerprint_of(parts)) {
   tokens = std::move(parts.tokens);
   index_tokens(parts);
-  build_merges(parts);
+  if (parts.scores.empty()) {
+    build_merges(parts);
+  } else {
+    build_scored_merges(parts);
+  }
+  build_joints(parts);
   build_added(parts);
   for (const auto* ids : {&prefix_ids, &suffix_ids}) {
     for (const int32_t id : *ids) check_id(id);
@@ -58,51 +63,9 @@ Tokenizer::Impl::Impl(TokenizerParts parts)
   }
 }
 
-void Tokenizer::Impl::index_tokens(const TokenizerParts& parts) {
-  id_of.reserve(tokens.size());
-  bytes.reserve(tokens.size());
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    const std::string& token = tokens[id];
-    const std::optional<std::string> spelled = spelled_bytes(token);
-    bytes.push_back(spelled.value_or(token));
-    if (token.empty()) continue;
-    const auto [at, is_new] = id_of.emplace(token, static_cast<int32_t>(id));
-    if (!is_new) {
-      throw FormatError(
-          fmt::format("{}: token \"{}\" has two ids, {} and {}", file_name, token, at->second, id));
-    }
-    if (!spelled) continue;
-    if (spelled->size() == 1) {
-      bpe.byte_ids[static_cast<uint8_t>((*spelled)[0])] = static_cast<int32_t>(id);
-    }
-    if (parts.ignores_merges) bpe.whole_words.emplace(*spelled, static_cast<int32_t>(id));
-  }
-}
-
-int32_t Tokenizer::Impl::id_or_throw(std::string_view token, std::string_view field,
-                                     std::optional<size_t> index) const {
-  const auto at = id_of.find(token);
-  if (at != id_of.end()) return at->second;
-  const std::string place = index ? fmt::format("{}[{}]", field, *index) : std::string(field);
-  throw FormatError(
-      fmt::format("{}: {}: \"{}\" is not in the vocabulary", file_name, place, token));
-}
-
-void Tokenizer::Impl::build_merges(const TokenizerParts& parts) {
-  bpe.merges = MergeTable(parts.merges.size());
-  for (size_t rank = 0; rank < parts.merges.size(); ++rank) {
-    const auto& [left, right] = parts.merges[rank];
-    const int32_t left_id = id_or_throw(left, "merges", rank);
-    const int32_t right_id = id_or_throw(right, "merges", rank);
-    const int32_t result = id_or_throw(left + right, "merges", rank);
-    bpe.merges.insert(left_id, right_id, {static_cast<uint32_t>(rank), result});
-  }
-  if (parts.unk_token) bpe.unk_id = id_or_throw(*parts.unk_token, "unk_token", std::nullopt);
-  bpe.fuses_unk = parts.fuses_unk;
-}
-
 void Tokenizer::Impl::build_added(const TokenizerParts& parts) {
   is_special.resize(tokens.size());
+  Normalizer::Matchers matchers = normalizer.make_matchers();
   // Special ones first: of equal contents the first one added counts.
   for (const bool special : {true, false}) {
     for (AddedToken token : parts.added) {
@@ -112,8 +75,11 @@ void Tokenizer::Impl::build_added(const TokenizerParts& parts) {
         raw_added.add(token);
         continue;
       }
-      if (normalizes_nfc) token.content = to_nfc(token.content);
-      bytes[token.id] = spelled_bytes(token.content).value_or(token.content);
+      std::string storage;
+      token.content = std::string(normalizer.apply(token.content, matchers, storage));
+      if (parts.is_byte_level) {
+        bytes[token.id] = spelled_bytes(token.content).value_or(token.content);
+      }
       normalized_added.add(token);
     }
   }
@@ -128,7 +94,8 @@ std::unique_ptr<Tokenizer::Impl::Scratch> Tokenizer::Impl::take_scratch() const 
       return scratch;
     }
   }
-  return std::make_unique<Scratch>(Scratch{pre_tokenizer.make_matchers(), {}});
+  return std::make_unique<Scratch>(
+      Scratch{normalizer.make_matchers(), pre_tokenizer.make_matchers(), {}});
 }
 
 void Tokenizer::Impl::give_back(std::unique_ptr<Scratch> scratch) const {
@@ -142,18 +109,19 @@ void Tokenizer::Impl::check_id(int32_t id) const {
                                id, tokens.size()));
 }
 
-void Tokenizer::Impl::encode_piece(std::string_view text, Scratch& scratch,
+void Tokenizer::Impl::encode_piece(std::string_view text, bool is_first, Scratch& scratch,
                                    std::vector<int32_t>& out) const {
-  std::string normalized;
-  if (normalizes_nfc && !is_plainly_nfc(text)) {
-    normalized = to_nfc(text);
-    text = normalized;
-  }
+  std::string storage;
+  text = normalizer.apply(text, scratch.normalizer_matchers, storage);
   const PreTokenizer::Sink on_word = [&](std::string_view word) {
     bpe.encode_word(word, scratch.cache, out);
   };
   normalized_added.scan(
-      text, [&](std::string_view part) { pre_tokenizer.split(part, scratch.matchers, on_word); },
+      text,
+      [&](std::string_view part) {
+        pre_tokenizer.split(part, is_first && part.data() == text.data(), scratch.matchers,
+                            on_word);
+      },
       [&](int32_t id) { out.push_back(id); });
 }
 
@@ -171,7 +139,10 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
   // An exception drops the working memory instead of giving it back, which is harmless.
   std::unique_ptr<Impl::Scratch> scratch = impl_->take_scratch();
   impl_->raw_added.scan(
-      text, [&](std::string_view part) { impl_->encode_piece(part, *scratch, out); },
+      text,
+      [&](std::string_view part) {
+        impl_->encode_piece(part, part.data() == text.data(), *scratch, out);
+      },
       [&](int32_t id) { out.push_back(id); });
   impl_->give_back(std::move(scratch));
   if (add_special) {
@@ -182,10 +153,18 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   std::string out;
+  std::vector<std::string> tokens;
+  const bool is_byte_level = impl_->decoder.is_byte_level();
   for (const int32_t id : ids) {
     impl_->check_id(id);
-    if (!(skip_special && impl_->is_special[id])) out += impl_->bytes[id];
+    if (skip_special && impl_->is_special[id]) continue;
+    if (is_byte_level) {
+      out += impl_->bytes[id];
+    } else {
+      tokens.push_back(impl_->tokens[id]);
+    }
   }
+  if (!is_byte_level) out = impl_->decoder.decode(std::move(tokens));
   return well_formed_prefix(out) == out.size() ? out : replace_ill_formed(out);
 }
 

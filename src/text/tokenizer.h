@@ -13,28 +13,31 @@ namespace kv {
 /// What a GGUF v3 file says about its tokenizer (keys `tokenizer.ggml.*`), as the reader found it.
 struct GgufVocab {
   std::string file_name;            // for messages
-  std::string model;                // .model; "gpt2" = byte-level BPE is the one served
-  std::string pre;                  // .pre; smollm, qwen2, llama-bpe, gpt-2 or default
+  std::string model;                // .model; "gpt2" = byte-level BPE, "llama" = SentencePiece
+  std::string pre;                  // .pre of gpt2; smollm, qwen2, llama-bpe, gpt-2 or default
   std::vector<std::string> tokens;  // .tokens; id = position
-  std::vector<int32_t> types;  // .token_type, one per token: 1 normal, 3 control, 4 user defined
-  std::vector<std::string> merges;  // .merges, "a b"; rank = position
-  std::optional<int32_t> bos_id;    // .bos_token_id
-  std::optional<int32_t> eos_id;    // .eos_token_id
-  std::optional<int32_t> unk_id;    // .unknown_token_id; byte-level BPE never emits it
-  std::optional<int32_t> pad_id;    // .padding_token_id
-  std::optional<bool> add_bos;      // .add_bos_token; absent: true for llama-bpe, else false
-  std::optional<bool> add_eos;      // .add_eos_token; absent: false
+  std::vector<int32_t> types;  // .token_type, one per token: 1 normal, 2 unknown, 3 control, 4 user
+                               // defined, 5 unused, 6 byte
+  std::vector<std::string> merges;       // .merges of gpt2, "a b"; rank = position
+  std::vector<float> scores;             // .scores of llama, one per token
+  std::optional<int32_t> bos_id;         // .bos_token_id
+  std::optional<int32_t> eos_id;         // .eos_token_id
+  std::optional<int32_t> unk_id;         // .unknown_token_id; only SentencePiece emits it
+  std::optional<int32_t> pad_id;         // .padding_token_id
+  std::optional<bool> add_bos;           // .add_bos_token; absent: true for llama and llama-bpe
+  std::optional<bool> add_eos;           // .add_eos_token; absent: false
+  std::optional<bool> add_space_prefix;  // .add_space_prefix of llama; absent: true
 };
 
-/// A byte-level BPE tokenizer: text to token ids and back, equal to what the `tokenizers` package
-/// computes from the same tokenizer.json.
+/// A BPE tokenizer over bytes or characters: text to token ids and back, equal to what the
+/// `tokenizers` package computes from the same tokenizer.json.
 ///
 /// Cheap to copy; all const methods may be called from several threads at once.
 class Tokenizer {
  public:
   /// Reads a Hugging Face tokenizer.json. `file_name` is used in messages. Throws FormatError when
-  /// the text breaks the format, UnsupportedError naming the component when it needs one that
-  /// byte-level BPE does not have (Metaspace, byte_fallback, Unigram, ...).
+  /// the text breaks the format, UnsupportedError naming field and value for a component that
+  /// is not served (Unigram, WordPiece, Precompiled, ...).
   static Tokenizer from_tokenizer_json(std::string_view json, std::string file_name);
 
   /// Builds the pipeline that `pre` names over the vocabulary of a GGUF file. Throws FormatError,

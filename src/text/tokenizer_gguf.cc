@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "kvscale/error.h"
 #include "text/pipelines.h"
 #include "text/tokenizer.h"
@@ -10,11 +12,13 @@ namespace kv {
 namespace {
 
 // GGUF v3, tokenizer.ggml.token_type.
+constexpr int32_t kUnknown = 2;
 constexpr int32_t kControl = 3;
 constexpr int32_t kUserDefined = 4;
+constexpr int32_t kByte = 6;
 
 /// Splits as the original tokenizer of the family does, not as a GGUF reader has to guess.
-void add_pipeline(TokenizerParts& parts, const std::string& pre) {
+void add_byte_level_pipeline(TokenizerParts& parts, const std::string& pre) {
   const std::string where = parts.file_name + ": tokenizer.ggml.pre";
   if (pre == "smollm") {
     add_digits(parts, /*individual=*/true);
@@ -23,7 +27,7 @@ void add_pipeline(TokenizerParts& parts, const std::string& pre) {
     add_split(parts, pre == "qwen2" ? kQwen2Pattern : kLlama3Pattern, /*is_regex=*/true,
               SplitBehavior::kIsolated, /*is_inverted=*/false, where);
     add_byte_level(parts, /*adds_prefix_space=*/false, /*uses_regex=*/false);
-    parts.normalizes_nfc = pre == "qwen2";
+    if (pre == "qwen2") add_normalizer(parts, NormalizerStep(), "NFC");
     parts.ignores_merges = pre == "llama-bpe";
   } else if (pre == "gpt-2" || pre == "default") {
     add_byte_level(parts, /*adds_prefix_space=*/false, /*uses_regex=*/true);
@@ -31,6 +35,40 @@ void add_pipeline(TokenizerParts& parts, const std::string& pre) {
     throw UnsupportedError(fmt::format(
         "{} = \"{}\" is not served; supported: smollm, qwen2, llama-bpe, gpt-2, default", where,
         pre));
+  }
+  parts.decoder.emplace_back();
+}
+
+/// SentencePiece's tokens that merge: all but control, unknown and byte tokens.
+void add_scores(TokenizerParts& parts, const GgufVocab& vocab) {
+  if (vocab.scores.size() != vocab.tokens.size()) {
+    throw FormatError(fmt::format(
+        "{}: tokenizer.ggml.scores: expected {} entries (tokenizer.ggml.tokens), found {}",
+        vocab.file_name, vocab.tokens.size(), vocab.scores.size()));
+  }
+  parts.pipeline += "scores";
+  for (size_t id = 0; id < vocab.tokens.size(); ++id) {
+    const int32_t type = vocab.types[id];
+    const float score = vocab.scores[id];
+    if (std::isnan(score)) {
+      throw FormatError(fmt::format("{}: tokenizer.ggml.scores[{}]: expected a number, found NaN",
+                                    vocab.file_name, id));
+    }
+    const bool merges = type != kUnknown && type != kControl && type != kByte;
+    parts.scores.push_back(merges ? std::optional(score) : std::nullopt);
+    // Only their order counts, but all of it is part of what decides the ids.
+    parts.pipeline += merges ? fmt::format(" {}", score) : " -";
+  }
+  parts.pipeline += "; ";
+}
+
+void add_sentencepiece_pipeline(TokenizerParts& parts, const GgufVocab& vocab) {
+  add_sentencepiece(parts, vocab.add_space_prefix.value_or(true));
+  add_scores(parts, vocab);
+  parts.byte_fallback = true;
+  parts.fuses_unk = true;
+  if (vocab.unk_id && static_cast<size_t>(*vocab.unk_id) < vocab.tokens.size()) {
+    parts.unk_token = vocab.tokens[*vocab.unk_id];
   }
 }
 
@@ -45,10 +83,11 @@ MergeRule parse_merge(const std::string& merge, size_t rank, const std::string& 
 }
 
 void check(const GgufVocab& vocab) {
-  if (vocab.model != "gpt2") {
-    throw UnsupportedError(fmt::format(
-        "{}: tokenizer.ggml.model = \"{}\" is not served; supported: gpt2 (byte-level BPE)",
-        vocab.file_name, vocab.model));
+  if (vocab.model != "gpt2" && vocab.model != "llama") {
+    throw UnsupportedError(
+        fmt::format("{}: tokenizer.ggml.model = \"{}\" is not served; supported: gpt2 (byte-level "
+                    "BPE), llama (SentencePiece)",
+                    vocab.file_name, vocab.model));
   }
   if (vocab.types.size() != vocab.tokens.size()) {
     throw FormatError(fmt::format(
@@ -77,8 +116,13 @@ Tokenizer Tokenizer::from_gguf(GgufVocab vocab) {
   check(vocab);
   TokenizerParts parts;
   parts.file_name = vocab.file_name;
-  add_pipeline(parts, vocab.pre);
-  for (size_t rank = 0; rank < vocab.merges.size(); ++rank) {
+  const bool is_sentencepiece = vocab.model == "llama";
+  if (is_sentencepiece) {
+    add_sentencepiece_pipeline(parts, vocab);
+  } else {
+    add_byte_level_pipeline(parts, vocab.pre);
+  }
+  for (size_t rank = 0; !is_sentencepiece && rank < vocab.merges.size(); ++rank) {
     parts.merges.push_back(parse_merge(vocab.merges[rank], rank, vocab.file_name));
   }
   for (size_t id = 0; id < vocab.tokens.size(); ++id) {
@@ -90,7 +134,7 @@ Tokenizer Tokenizer::from_gguf(GgufVocab vocab) {
     parts.added.push_back(token);
   }
   // Files of this family rely on it when the key is absent.
-  if (vocab.add_bos.value_or(vocab.pre == "llama-bpe")) {
+  if (vocab.add_bos.value_or(is_sentencepiece || vocab.pre == "llama-bpe")) {
     parts.prefix_ids = {expect_id(vocab.bos_id, vocab, "bos")};
   }
   if (vocab.add_eos.value_or(false)) {

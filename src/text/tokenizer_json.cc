@@ -3,8 +3,8 @@
 #include <unordered_map>
 
 #include "kvscale/error.h"
+#include "text/component_reader.h"
 #include "text/json_fields.h"
-#include "text/pipelines.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
 
@@ -12,81 +12,6 @@ namespace kv {
 namespace {
 
 using nlohmann::json;
-
-[[noreturn]] void refuse(const JsonField& field, std::string_view found,
-                         std::string_view supported) {
-  throw UnsupportedError(
-      fmt::format("{}: \"{}\" is not served (byte-level BPE only); supported: {}", field.path(),
-                  found, supported));
-}
-
-const std::string& type_of(const JsonField& component) { return component.at("type").as_string(); }
-
-void read_normalizer(const JsonField& field, TokenizerParts& parts) {
-  if (field.is_null()) return;
-  const std::string& type = type_of(field);
-  if (type == "NFC") {
-    parts.normalizes_nfc = true;
-  } else if (type == "Sequence") {
-    const JsonField list = field.at("normalizers");
-    for (size_t i = 0; i < list.array_size(); ++i) read_normalizer(list.at(i), parts);
-  } else {
-    refuse(field, type, "NFC, Sequence");
-  }
-}
-
-SplitBehavior behavior_of(const JsonField& field) {
-  const std::string& name = field.as_string();
-  if (name == "Removed") return SplitBehavior::kRemoved;
-  if (name == "Isolated") return SplitBehavior::kIsolated;
-  if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
-  if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
-  if (name == "Contiguous") return SplitBehavior::kContiguous;
-  throw FormatError(fmt::format(
-      "{}: expected Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous, found "
-      "\"{}\"",
-      field.path(), name));
-}
-
-void read_split(const JsonField& field, TokenizerParts& parts) {
-  const JsonField pattern = field.at("pattern");
-  const bool is_regex = !pattern.get("Regex").is_null();
-  const JsonField text = is_regex ? pattern.get("Regex") : pattern.at("String");
-  add_split(parts, text.as_string(), is_regex, behavior_of(field.at("behavior")),
-            field.at("invert").as_bool(), text.path());
-}
-
-/// `may_be_bytes`: ByteLevel may only come last, since the steps work on bytes' characters then.
-/// Returns whether it was ByteLevel.
-bool read_pre_tokenizer(const JsonField& field, TokenizerParts& parts, bool may_be_bytes) {
-  const std::string& type = type_of(field);
-  if (type == "Split") {
-    read_split(field, parts);
-  } else if (type == "Digits") {
-    add_digits(parts, field.at("individual_digits").as_bool());
-  } else if (type == "ByteLevel" && may_be_bytes) {
-    add_byte_level(parts, field.at("add_prefix_space").as_bool(), field.bool_or("use_regex", true));
-    return true;
-  } else if (type == "Sequence") {
-    const JsonField list = field.at("pretokenizers");
-    const size_t n = list.array_size();
-    bool ends_in_bytes = false;
-    for (size_t i = 0; i < n; ++i) {
-      ends_in_bytes = read_pre_tokenizer(list.at(i), parts, may_be_bytes && i + 1 == n);
-    }
-    return ends_in_bytes;
-  } else {
-    refuse(field, type, "Split, Digits, Sequence, with one ByteLevel at the end");
-  }
-  return false;
-}
-
-void read_pre_tokenizers(const JsonField& field, TokenizerParts& parts) {
-  if (field.is_null()) refuse(field, "null", "a pre-tokenizer that ends in ByteLevel");
-  if (!read_pre_tokenizer(field, parts, /*may_be_bytes=*/true)) {
-    refuse(field, type_of(field), "a pre-tokenizer that ends in ByteLevel");
-  }
-}
 
 MergeRule read_merge(const JsonField& field) {
   if (field.value().is_string()) {  // the older spelling
@@ -128,17 +53,17 @@ void refuse_flag(const JsonField& model, const std::string& key) {
   const JsonField field = model.get(key);
   const json& value = field.value();
   const bool is_off = value.is_null() || value == false || value == 0 || value == "";
-  if (!is_off) refuse(field, value.dump(), "none");
+  if (!is_off) refuse_component(field, value.dump(), "none");
 }
 
 void read_model(const JsonField& model, TokenizerParts& parts) {
   // Files of the first years have no type.
   const JsonField type = model.get("type");
-  if (!type.is_null() && type.as_string() != "BPE") refuse(type, type.as_string(), "BPE");
-  for (const char* key :
-       {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
+  if (!type.is_null() && type.as_string() != "BPE") refuse_component(type, type.as_string(), "BPE");
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     refuse_flag(model, key);
   }
+  parts.byte_fallback = model.bool_or("byte_fallback", false);
   parts.ignores_merges = model.bool_or("ignore_merges", false);
   parts.fuses_unk = model.bool_or("fuse_unk", false);
   const JsonField unk = model.get("unk_token");
@@ -206,7 +131,7 @@ void read_template(const JsonField& field, TokenizerParts& parts) {
   for (size_t i = 0; i < pieces.array_size(); ++i) {
     const JsonField piece = pieces.at(i);
     if (!piece.get("Sequence").is_null()) {
-      if (after_text) refuse(piece, "Sequence", "one Sequence in a template");
+      if (after_text) refuse_component(piece, "Sequence", "one Sequence in a template");
       after_text = true;
       continue;
     }
@@ -215,7 +140,7 @@ void read_template(const JsonField& field, TokenizerParts& parts) {
       (after_text ? parts.suffix_ids : parts.prefix_ids).push_back(ids.at(k).as_id());
     }
   }
-  if (!after_text) refuse(pieces, "no Sequence", "one Sequence in a template");
+  if (!after_text) refuse_component(pieces, "no Sequence", "one Sequence in a template");
 }
 
 void read_post_processor(const JsonField& field, TokenizerParts& parts) {
@@ -223,14 +148,14 @@ void read_post_processor(const JsonField& field, TokenizerParts& parts) {
   const std::string& type = type_of(field);
   if (type == "TemplateProcessing") {
     if (!parts.prefix_ids.empty() || !parts.suffix_ids.empty()) {
-      refuse(field, "a second TemplateProcessing", "one");
+      refuse_component(field, "a second TemplateProcessing", "one");
     }
     read_template(field, parts);
   } else if (type == "Sequence") {
     const JsonField list = field.at("processors");
     for (size_t i = 0; i < list.array_size(); ++i) read_post_processor(list.at(i), parts);
   } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
-    refuse(field, type, "ByteLevel, TemplateProcessing, Sequence");
+    refuse_component(field, type, "ByteLevel, TemplateProcessing, Sequence");
   }
 }
 
@@ -252,13 +177,11 @@ Tokenizer Tokenizer::from_tokenizer_json(std::string_view text, std::string file
   // "truncation" and "padding" are settings of the last call that the writer of the file made; no
   // engine follows them, and neither do we.
   read_normalizer(root.get("normalizer"), parts);
-  read_pre_tokenizers(root.get("pre_tokenizer"), parts);
+  read_pre_tokenizer(root.get("pre_tokenizer"), parts);
   read_model(root.at("model"), parts);
   read_added_tokens(root.get("added_tokens"), root.at("model").at("vocab").value().size(), parts);
   read_post_processor(root.get("post_processor"), parts);
-  const JsonField decoder = root.get("decoder");
-  if (decoder.is_null()) refuse(decoder, "null", "ByteLevel");
-  if (type_of(decoder) != "ByteLevel") refuse(decoder, type_of(decoder), "ByteLevel");
+  read_decoder(root.get("decoder"), parts);
   return Tokenizer(std::make_shared<const Impl>(std::move(parts)));
 }
 

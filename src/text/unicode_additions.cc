@@ -87,6 +87,11 @@ std::optional<std::string> class_items_of(std::string_view name) {
   return items;
 }
 
+std::string word_class_items() {
+  return "\\p{Alphabetic}" + *class_items_of("L") + *class_items_of("M") + *class_items_of("Nl") +
+         *class_items_of("Nd") + "\\p{Pc}\\x{200C}\\x{200D}";
+}
+
 std::string digit_class_items() {
   return *class_items_of("N") + "\\x{11DE0}-\\x{11DE9}\\x{16FF4}-\\x{16FF6}";
 }

@@ -14,6 +14,9 @@ namespace kv {
 /// Sk, So, Zs, Zl, Zp or Han. nullopt for others: there U+1171E or more moved between categories.
 std::optional<std::string> class_items_of(std::string_view name);
 
+/// \w as Unicode TR18 has it: Alphabetic, marks, decimal digits, connectors and joiners.
+std::string word_class_items();
+
 /// What Rust's char::is_numeric accepts (Unicode 17), for the Digits pre-tokenizer.
 std::string digit_class_items();
 

@@ -84,6 +84,26 @@ TEST_F(LoadTokenizer, FromDirectory) {
   EXPECT_EQ(load_tokenizer(*by_file).encode("ab c<|end|>"), kIds);
 }
 
+TEST_F(LoadTokenizer, SpecialTokensForTemplates) {
+  GgufWriter writer = gguf();
+  fixtures::write_file(folder_ / "tiny.gguf", writer.bytes());
+  const auto by_gguf = Checkpoint::open(folder_ / "tiny.gguf");
+  EXPECT_EQ(load_special_tokens(*by_gguf, load_tokenizer(*by_gguf)),
+            (SpecialTokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
+  fixtures::write_hf_model(folder_.path(), model_);
+  write_tokenizer_json();
+  const auto checkpoint = Checkpoint::open(folder_.path());
+  const Tokenizer tokenizer = load_tokenizer(*checkpoint);
+  EXPECT_TRUE(load_special_tokens(*checkpoint, tokenizer).empty());
+  fixtures::write_file(folder_ / "tokenizer_config.json",
+                       R"({"bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>",)"
+                       R"("pad_token": null})");
+  EXPECT_EQ(load_special_tokens(*checkpoint, tokenizer),
+            (SpecialTokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
+  fixtures::write_file(folder_ / "tokenizer_config.json", R"({"bos_token": 7})");
+  EXPECT_THROW(load_special_tokens(*checkpoint, tokenizer), FormatError);
+}
+
 TEST_F(LoadTokenizer, IdsMustHaveRowsInTheEmbedding) {
   ModelSpec spec = model_.spec;
   spec.vocab_size = 38;
@@ -101,8 +121,13 @@ TEST_F(LoadTokenizer, IdsMustHaveRowsInTheEmbedding) {
 
 TEST_F(LoadTokenizer, OtherModelsAreRefused) {
   GgufWriter writer = gguf();
-  writer.set_text("tokenizer.ggml.model", "llama");
+  writer.set_text("tokenizer.ggml.model", "t5");
   EXPECT_THROW(load(writer), UnsupportedError);
+  writer = gguf();
+  writer.set_text("tokenizer.ggml.model", "llama");
+  EXPECT_THROW(load(writer), FormatError);  // without scores
+  writer.set_text("tokenizer.ggml.scores", "no list");
+  EXPECT_THROW(load(writer), FormatError);
   writer = gguf();
   writer.set_text("tokenizer.ggml.token_type", "no list");
   EXPECT_THROW(load(writer), FormatError);

@@ -19,14 +19,14 @@ const Tokenizer& tokenizer() {
 }
 
 const ChatTemplate& chat_template() {
-  static const ChatTemplate loaded = ChatTemplate::recognise(
+  static const ChatTemplate loaded = ChatTemplate::parse(
       "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
       "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}"
       "{{ '<|im_start|>assistant\\n' }}{% endif %}");
   return loaded;
 }
 
-PromptEncoder encoder() { return {&tokenizer(), &chat_template()}; }
+PromptEncoder encoder() { return {&tokenizer(), &chat_template(), ""}; }
 
 std::vector<Prompt> parse(const std::string& text) {
   return parse_prompts(text, "p.jsonl", encoder());
@@ -179,16 +179,26 @@ TEST(Prompts, MessagesSayWhereAndWhat) {
        "p.jsonl: line 1: \"messages[0]\": expected role and content, found {\"role\":\"user\"}"},
       {R"({"messages": [{"role": "user", "contnt": "x"}]})",
        "p.jsonl: line 1: \"messages[0].contnt\": unknown key; did you mean \"content\"?"},
+      {R"({"messages": [{"role": "user", "content": "x", "tool_calls": {}}]})",
+       "p.jsonl: line 1: \"messages[0].tool_calls\": expected a list, found {}"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "tools": 1})",
+       "p.jsonl: line 1: \"tools\": expected a list, found 1"},
+      {R"({"prompt": "x", "tools": []})",
+       "p.jsonl: line 1: \"tools\": expected \"messages\" beside them"},
       {R"({"messages": [{"role": "user", "content": ["x"]}]})",
        "p.jsonl: line 1: \"messages[0].content\": expected a string, found [\"x\"]"},
       {R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "answer": "x"})",
        "p.jsonl: line 1: \"messages\": the last one is the assistant's: nothing is left to answer"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(message_of(text), message) << text;
-  EXPECT_EQ(
-      message_of(R"({"messages": [{"role": "user", "content": "x"}]})", {&tokenizer(), nullptr}),
-      "p.jsonl: line 1: \"messages\": this model has no chat template; use \"prompt\" or "
-      "\"ids\"");
+  EXPECT_EQ(message_of(R"({"messages": [{"role": "user", "content": "x"}]})",
+                       {&tokenizer(), nullptr, ""}),
+            "p.jsonl: line 1: \"messages\": this model has no chat template; use \"prompt\" or "
+            "\"ids\"");
+  EXPECT_EQ(message_of(R"({"messages": [{"role": "user", "content": "x"}]})",
+                       {&tokenizer(), nullptr, "chat template: line 3: filter x is not served"}),
+            "p.jsonl: line 1: \"messages\": chat template: line 3: filter x is not served; use "
+            "\"prompt\" or \"ids\"");
   EXPECT_TRUE(message_of("{\"prompt\": \"x\"}\n{oops").starts_with("p.jsonl: line 2: not JSON: "));
   const std::string deep = std::string(200000, '[') + std::string(200000, ']');
   EXPECT_EQ(message_of("{\"prompt\": \"x\", \"answer\": " + deep + ", \"check\": \"json_equal\"}"),

@@ -3,8 +3,10 @@
 tokenizer-NAME.json, ids-NAME.json  small byte-level BPEs of each family, trained here on made-up text with the
                                     `tokenizers` package, and its ids for strings.json
 variants.json                       other pre-tokenizers over one of these vocabularies
+character-variants.json             other normalizers, pre-tokenizers and decoders over characters
 classes.json                        its character classes, as ranges over all code points
 digests.json                        SHA-256 over normalized (tokenizers) and repaired (Python) text of whole domains
+jinja.json                          conversations over templates/*.jinja and pieces of the language, by jinja2
 chat.json                           conversations rendered by transformers from the templates of the models given
                                     (left as it is when none is given)
 Texts that are not UTF-8 are written in Latin-1, one character a byte."""
@@ -16,8 +18,9 @@ import os
 import random
 import sys
 
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+import chat_golden
 import peer_pipelines
 
 ALL = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -114,6 +117,79 @@ def families(rng):
     gaps = trained("smollm", rng, 900, specials=["<unk>"], alphabet=False)
     gaps["model"]["merges"] = ["#version: 0.2"] + [" ".join(m) for m in gaps["model"]["merges"]]
     yield "gaps", gaps
+
+
+BYTES = [f"<0x{b:02X}>" for b in range(256)]
+
+
+def character_level(rng, size, reserved, first_space, pre=None, bos=None, added=()):
+    """A BPE over characters with byte fallback, its merges in SentencePiece's order."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.normalizer, tokenizer.decoder = peer_pipelines.sentencepiece(first_space)
+    tokenizer.pre_tokenizer = pre
+    trained_by = Tokenizer(models.BPE())  # words, so that the tokens are like those of real files
+    trained_by.pre_tokenizer = pre_tokenizers.Metaspace()
+    trained_by.train_from_iterator(corpus(rng), trainers.BpeTrainer(vocab_size=size, show_progress=False))
+    learned = [t for t, _ in sorted(trained_by.get_vocab().items(), key=lambda item: item[1])]
+    spaces = ["\u2581" * n for n in range(2, 9)]
+    tokens = reserved + BYTES + sorted(set(learned) | {"\u2581"} | set(spaces), key=lambda t: (len(t) == 1, learned.index(t) if t in learned else 10**6))
+    merges = peer_pipelines.scored(tokens, len(reserved) + 256)
+    tokenizer.model = models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in reserved])
+    tokenizer.add_tokens(list(added))
+    if bos:
+        tokenizer.post_processor = processors.TemplateProcessing(single=[bos, "$A"], pair=[bos, "$A", "$B"], special_tokens=[(bos, reserved.index(bos))])
+    return json.loads(tokenizer.to_str())
+
+
+def character_families(rng):
+    """Gemma: spaces replaced, a Split that finds none, user-defined tokens. Llama 2: a space put before every text, no
+    pre-tokenizer. Mistral: Metaspace before the first word only. Their sizes leave words to merge and bytes to fall back on."""
+    yield "gemma", character_level(rng, 700, ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"], False,
+                                   pre_tokenizers.Split(" ", "merged_with_previous"), "<bos>",
+                                   [AddedToken("\n\n", normalized=False), AddedToken("\n\n\n", normalized=False), AddedToken("<table>", normalized=False)])
+    yield "llama-2", character_level(rng, 700, ["<unk>", "<s>", "</s>"], True, None, "<s>")
+    mistral = character_level(rng, 700, ["<unk>", "<s>", "</s>", "[INST]", "[/INST]"], False, None, "<s>")
+    mistral["normalizer"] = None
+    mistral["pre_tokenizer"] = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+    mistral["decoder"]["decoders"].append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    yield "mistral", mistral
+    # Characters without bytes to fall back on, unk by unk.
+    bare = character_level(rng, 500, ["<unk>"], False)
+    bare["model"].update(byte_fallback=False, fuse_unk=False)
+    for byte in BYTES:
+        bare["model"]["vocab"][byte.lower()] = bare["model"]["vocab"].pop(byte)
+    yield "bare", bare
+
+
+def metaspace(**more):
+    return {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True, **more}
+
+
+def character_variants():
+    """Changes to tokenizer-llama-2.json and tokenizer-bare.json."""
+    for scheme, cut in itertools.product(["always", "first", "never"], [True, False]):
+        yield "llama-2", {"normalizer": None, "pre_tokenizer": metaspace(prepend_scheme=scheme, split=cut)}
+        yield "llama-2", {"normalizer": None, **sequence({"type": "WhitespaceSplit"}, metaspace(prepend_scheme=scheme, split=cut))}
+    for form in ["NFC", "NFD", "NFKC", "NFKD", "Lowercase"]:
+        yield "llama-2", {"normalizer": {"type": form}}
+    for left, right in itertools.product([True, False], repeat=2):
+        yield "llama-2", {"normalizer": {"type": "Strip", "strip_left": left, "strip_right": right}}
+    yield "llama-2", {"normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "NFKD"}, {"type": "Lowercase"}, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": "\u2581"},
+        {"type": "Prepend", "prepend": ">>"}, {"type": "Replace", "pattern": {"String": "ka"}, "content": "mi"}]}}
+    yield "bare", {"pre_tokenizer": {"type": "Whitespace"}}
+    yield "bare", {"pre_tokenizer": {"type": "WhitespaceSplit"}}
+    yield "bare", {"pre_tokenizer": {"type": "CharDelimiterSplit", "delimiter": "e"}}
+    for behavior in ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]:
+        yield "bare", {"pre_tokenizer": {"type": "Punctuation", "behavior": behavior}}
+    yield "bare", sequence({"type": "Digits", "individual_digits": True}, {"type": "Punctuation", "behavior": "Isolated"}, metaspace())
+    yield "bare", {"model": {"fuse_unk": True}}
+    yield "bare", {"model": {"unk_token": None}}
+    yield "bare", {"model": {"ignore_merges": True}, "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    yield "llama-2", {"decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}}
+    yield "llama-2", {"decoder": {"type": "Sequence", "decoders": [{"type": "Strip", "content": "\u2581", "start": 1, "stop": 0}, {"type": "ByteFallback"},
+                                                                   {"type": "Replace", "pattern": {"Regex": "[aeiou]"}, "content": "*"}, {"type": "Fuse"}]}}
 
 
 def byte_level(**more):
@@ -214,6 +290,10 @@ def digests():
     nfc = normalizers.NFC()
     out = {"nfc": [digest(nfc.normalize_str(probe % chr(c)) for c in ALL if probe == "%s" or c < 0x20000)
                    for probe in NFC_PROBES]}
+    for name in ["NFD", "NFKC", "NFKD", "Lowercase"]:
+        form = getattr(normalizers, name)()
+        out[name] = [digest(form.normalize_str(probe % chr(c)) for c in ALL if c < (0x30000 if probe == "%s" else 0x20000))
+                     for probe in NFC_PROBES[:2]]  # from 0x30000 on nothing changes
     out["two_bytes"] = digest(bytes(b).decode("utf-8", "replace") for b in itertools.product(range(256), repeat=2))
     out["four_edges"] = digest(bytes(b).decode("utf-8", "replace") for b in itertools.product(EDGES, repeat=4))
     return out
@@ -253,6 +333,21 @@ def write(folder, name, value):
         file.write("\n")
 
 
+def write_character_families(folder, raw):
+    specs, few = {}, raw[::3]
+    for name, spec in character_families(random.Random(13)):
+        specs[name] = spec
+        ids = peer_ids(spec, few)
+        write(folder, f"tokenizer-{name}.json", spec)
+        write(folder, f"ids-{name}.json", {"ids": ids, "decoded": peer_decoded(spec, ids)})
+    out = []
+    for base, change in character_variants():
+        spec = changed(specs[base], change)
+        ids = peer_ids(spec, raw[::29])
+        out.append({"base": base, "change": change, "ids": ids, "decoded": peer_decoded(spec, ids)})
+    write(folder, "character-variants.json", out)
+
+
 def main():
     folder, model_paths = sys.argv[1], sys.argv[2:]
     os.makedirs(folder, exist_ok=True)
@@ -264,11 +359,13 @@ def main():
         ids = peer_ids(spec, raw)
         write(folder, f"tokenizer-{name}.json", spec)
         write(folder, f"ids-{name}.json", {"ids": ids, "decoded": peer_decoded(spec, ids)})
+    write_character_families(folder, raw)
     few = raw[::7]
     write(folder, "variants.json", [{"base": base, "change": change, "ids": peer_ids(changed(specs[base], change), few)}
                                     for base, change in variants()])
     write(folder, "classes.json", classes())
     write(folder, "digests.json", digests())
+    write(folder, "jinja.json", chat_golden.golden(os.path.dirname(os.path.abspath(__file__))))
     if model_paths:
         write(folder, "chat.json", chat(model_paths))
 

@@ -25,6 +25,21 @@ PIPELINES = {
 }
 
 
+def sentencepiece(first_space):
+    """What Gemma, Llama 2 and Mistral put around their BPE: spaces as U+2581, bytes for what is missing."""
+    steps = [normalizers.Prepend("\u2581")] if first_space else []
+    steps.append(normalizers.Replace(" ", "\u2581"))
+    decode = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    return normalizers.Sequence(steps), decoders.Sequence(decode + ([decoders.Strip(" ", 1, 0)] if first_space else []))
+
+
+def scored(vocab_tokens, num_reserved):
+    """Merges as SentencePiece's scores give them: every way to cut a token in two tokens, in the order of ids."""
+    known = set(vocab_tokens[num_reserved:])
+    return [(token[:i], token[i:]) for token in vocab_tokens[num_reserved:] for i in range(1, len(token))
+            if token[:i] in known and token[i:] in known]
+
+
 def make(pre, model, added=()):
     """A tokenizer of the family that GGUF calls `pre`."""
     tokenizer = Tokenizer(model)

@@ -94,7 +94,8 @@ std::string split(SplitBehavior behavior, bool invert, std::string_view text) {
   const PreTokenizer pre({step});
   auto matchers = pre.make_matchers();
   std::string out;
-  pre.split(text, matchers, [&](std::string_view piece) { out += std::string(piece) + "|"; });
+  pre.split(text, /*is_first=*/true, matchers,
+            [&](std::string_view piece) { out += std::string(piece) + "|"; });
   return out;
 }
 

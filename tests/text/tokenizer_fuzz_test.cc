@@ -54,17 +54,43 @@ json rich_spec() {
   return spec;
 }
 
-TEST(TokenizerFuzz, TheUndamagedFileLoads) {
+/// Another over characters, with the components that the first one has not.
+json character_spec() {
+  json spec = load_golden("tokenizer-llama-2.json");
+  json vocab, merges = json::array();
+  for (const auto& [token, id] : spec["model"]["vocab"].items()) {
+    if (id.get<int>() < 330) vocab[token] = id;
+  }
+  for (const json& merge : spec["model"]["merges"]) {
+    const std::string left = merge[0], right = merge[1];
+    if (vocab.contains(left) && vocab.contains(right) && vocab.contains(left + right)) {
+      merges.push_back(merge);
+    }
+  }
+  spec["model"]["vocab"] = vocab;
+  spec["model"]["merges"] = merges;
+  spec["normalizer"]["normalizers"].push_back(
+      json::parse(R"({"type": "Strip", "strip_left": true, "strip_right": true})"));
+  spec["normalizer"]["normalizers"].push_back(json::parse(R"({"type": "NFKC"})"));
+  spec["pre_tokenizer"] = json::parse(R"({"type": "Sequence", "pretokenizers": [
+      {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": false},
+      {"type": "Punctuation", "behavior": "Isolated"}]})");
+  return spec;
+}
+
+TEST(TokenizerFuzz, TheUndamagedFilesLoad) {
   Outcome outcome;
   try_load(rich_spec().dump(), outcome);
-  EXPECT_EQ(outcome.loaded, 1);
+  try_load(character_spec().dump(), outcome);
+  EXPECT_EQ(outcome.loaded, 2);
 }
 
 TEST(TokenizerFuzz, DamagedBytes) {
-  const std::string original = rich_spec().dump();
+  const std::string originals[] = {rich_spec().dump(), character_spec().dump()};
   std::mt19937 rng(2024);
   Outcome outcome;
   for (int i = 0; i < 2000; ++i) {
+    const std::string& original = originals[i % 2];
     std::string text = original;
     for (int n = 1 + static_cast<int>(rng() % 3); n > 0; --n) {
       const size_t at = rng() % text.size();
@@ -108,8 +134,9 @@ std::vector<json::json_pointer> places_of(const json& spec) {
 }
 
 TEST(TokenizerFuzz, ValuesOfOtherTypesAndSizes) {
-  const json original = rich_spec();
-  const std::vector<json::json_pointer> places = places_of(original);
+  const json originals[] = {rich_spec(), character_spec()};
+  const std::vector<json::json_pointer> all_places[] = {places_of(originals[0]),
+                                                        places_of(originals[1])};
   const std::vector<json> values = {nullptr,
                                     true,
                                     false,
@@ -125,6 +152,9 @@ TEST(TokenizerFuzz, ValuesOfOtherTypesAndSizes) {
                                     "Sequence",
                                     "ByteLevel",
                                     "NFC",
+                                    "Metaspace",
+                                    "Replace",
+                                    "Strip",
                                     "<|endoftext|>",
                                     json::array(),
                                     json::object(),
@@ -137,6 +167,8 @@ TEST(TokenizerFuzz, ValuesOfOtherTypesAndSizes) {
   std::mt19937 rng(2025);
   Outcome outcome;
   for (int i = 0; i < 1500; ++i) {
+    const json& original = originals[i % 2];
+    const std::vector<json::json_pointer>& places = all_places[i % 2];
     json spec = original;
     const json::json_pointer& at = places[rng() % places.size()];
     json& parent = spec[at.parent_pointer()];

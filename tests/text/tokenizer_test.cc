@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 
 #include "kvscale/error.h"
@@ -224,42 +225,65 @@ TEST(TokenizerJson, UnservedComponentsAreRefusedByName) {
     spec[key] = json::parse(value);
     return refusal(spec);
   };
-  EXPECT_EQ(with("pre_tokenizer", R"({"type": "Metaspace"})"),
-            "t.json.pre_tokenizer: \"Metaspace\" is not served (byte-level BPE only); supported: "
-            "Split, Digits, Sequence, with one ByteLevel at the end");
-  EXPECT_EQ(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "Lowercase"}]})"),
-            "t.json.normalizer.normalizers[0]: \"Lowercase\" is not served (byte-level BPE only); "
-            "supported: NFC, Sequence");
+  EXPECT_EQ(with("pre_tokenizer", R"({"type": "UnicodeScripts"})"),
+            "t.json.pre_tokenizer: \"UnicodeScripts\" is not served; supported: Split, Digits, "
+            "Metaspace, Whitespace, WhitespaceSplit, Punctuation, CharDelimiterSplit, Sequence, "
+            "and ByteLevel at the end");
+  EXPECT_EQ(with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "Nmt"}]})"),
+            "t.json.normalizer.normalizers[0]: \"Nmt\" is not served; supported: NFC, NFD, NFKC, "
+            "NFKD, Lowercase, Prepend, Replace, Strip, Sequence");
   EXPECT_EQ(with("model", R"({"type": "Unigram", "vocab": []})"),
-            "t.json.model.type: \"Unigram\" is not served (byte-level BPE only); supported: BPE");
-  EXPECT_EQ(
-      with("decoder", R"({"type": "WordPiece"})"),
-      "t.json.decoder: \"WordPiece\" is not served (byte-level BPE only); supported: ByteLevel");
+            "t.json.model.type: \"Unigram\" is not served; supported: BPE");
+  EXPECT_EQ(with("decoder", R"({"type": "WordPiece"})"),
+            "t.json.decoder: \"WordPiece\" is not served; supported: ByteLevel, Replace, "
+            "ByteFallback, Fuse, Strip, Metaspace, Sequence");
+  EXPECT_EQ(with("decoder", "null"),
+            "t.json.decoder: \"null\" is not served; supported: ByteLevel, Replace, ByteFallback, "
+            "Fuse, Strip, Metaspace, Sequence");
   EXPECT_EQ(with("post_processor", R"({"type": "BertProcessing"})"),
-            "t.json.post_processor: \"BertProcessing\" is not served (byte-level BPE only); "
-            "supported: ByteLevel, TemplateProcessing, Sequence");
-  for (const char* pre :
-       {"null", R"({"type": "Digits", "individual_digits": true})",
-        R"({"type": "Sequence", "pretokenizers": []})",
-        R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel", "add_prefix_space": true},
-            {"type": "Digits", "individual_digits": true}]})"}) {
-    EXPECT_NE(with("pre_tokenizer", pre).find("is not served"), std::string::npos) << pre;
-  }
+            "t.json.post_processor: \"BertProcessing\" is not served; supported: ByteLevel, "
+            "TemplateProcessing, Sequence");
+  EXPECT_NE(with("pre_tokenizer",
+                 R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel",
+            "add_prefix_space": true}, {"type": "Digits", "individual_digits": true}]})")
+                .find("t.json.pre_tokenizer.pretokenizers[0]: \"ByteLevel\" is not served"),
+            std::string::npos);
+  EXPECT_EQ(with("pre_tokenizer", R"({"type": "Metaspace", "replacement": "__"})"),
+            "t.json.pre_tokenizer.replacement: expected one character, found string");
+  EXPECT_EQ(with("pre_tokenizer",
+                 R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"})"),
+            "t.json.pre_tokenizer.prepend_scheme: expected always, first or never, found \"last\"");
+  EXPECT_EQ(with("normalizer", R"({"type": "Replace", "pattern": {"String": ""}, "content": "x"})"),
+            "t.json.normalizer.pattern.String: expected a text that is not empty, found string");
+}
+
+// A file without a pre-tokenizer is one over characters.
+TEST(TokenizerJson, NoPreTokenizerLeavesTextsWhole) {
+  json spec = small_spec();
+  spec["pre_tokenizer"] = nullptr;
+  spec["model"]["vocab"]["\u00e9"] = 3;
+  spec["added_tokens"][0]["id"] = 4;
+  EXPECT_EQ(load(spec).encode("ab\u00e9a<x>"), (Ids{2, 3, 0, 4}));
 }
 
 TEST(TokenizerJson, FlagsOfTheModelThatChangeIdsAreRefused) {
-  for (const auto& [key, value] : std::map<std::string, json>{{"byte_fallback", true},
-                                                              {"dropout", 0.1},
-                                                              {"continuing_subword_prefix", "##"},
-                                                              {"end_of_word_suffix", "</w>"}}) {
+  for (const auto& [key, value] : std::map<std::string, json>{
+           {"dropout", 0.1}, {"continuing_subword_prefix", "##"}, {"end_of_word_suffix", "</w>"}}) {
     json spec = small_spec();
     spec["model"][key] = value;
-    EXPECT_EQ(refusal(spec), fmt::format("t.json.model.{}: \"{}\" is not served (byte-level BPE "
-                                         "only); supported: none",
+    EXPECT_EQ(refusal(spec), fmt::format("t.json.model.{}: \"{}\" is not served; supported: none",
                                          key, value.dump()));
     spec["model"][key] = nullptr;
     EXPECT_EQ(refusal(spec), "no error");
   }
+}
+
+TEST(TokenizerJson, BytesToFallBackOnNeedAllBytesBesideByteLevel) {
+  json spec = small_spec();
+  spec["model"]["byte_fallback"] = true;
+  EXPECT_EQ(refusal(spec),
+            "t.json: model.byte_fallback with ByteLevel over a vocabulary without some bytes is "
+            "not served");
 }
 
 TEST(TokenizerJson, ContradictionsAreRefusedWithBothSides) {
@@ -322,6 +346,9 @@ TEST(TokenizerJson, TheFingerprintCoversWhatDecidesIds) {
   const std::vector<std::pair<const char*, const char*>> changes = {
       {"/pre_tokenizer/add_prefix_space", "true"},
       {"/normalizer", R"({"type": "NFC"})"},
+      {"/normalizer", R"({"type": "NFD"})"},
+      {"/normalizer", R"({"type": "Prepend", "prepend": "b"})"},
+      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_"})"},
       {"/model/ignore_merges", "true"},
       {"/model/merges", "[]"},
       {"/model/unk_token", "\"a\""},
@@ -379,9 +406,16 @@ TEST(TokenizerGguf, BosAndEosFollowTheFile) {
 }
 
 TEST(TokenizerGguf, WhatIsNotServedIsNamed) {
-  EXPECT_EQ(
-      gguf_refusal([](GgufVocab& v) { v.model = "llama"; }),
-      "t.gguf: tokenizer.ggml.model = \"llama\" is not served; supported: gpt2 (byte-level BPE)");
+  EXPECT_EQ(gguf_refusal([](GgufVocab& v) { v.model = "t5"; }),
+            "t.gguf: tokenizer.ggml.model = \"t5\" is not served; supported: gpt2 (byte-level "
+            "BPE), llama (SentencePiece)");
+  EXPECT_EQ(gguf_refusal([](GgufVocab& v) { v.model = "llama"; }),
+            "t.gguf: tokenizer.ggml.scores: expected 5 entries (tokenizer.ggml.tokens), found 0");
+  EXPECT_EQ(gguf_refusal([](GgufVocab& v) {
+              v.model = "llama";
+              v.scores = {0, 0, 0, 0, std::nanf("")};
+            }),
+            "t.gguf: tokenizer.ggml.scores[4]: expected a number, found NaN");
   EXPECT_EQ(gguf_refusal([](GgufVocab& v) { v.pre = "tekken"; }),
             "t.gguf: tokenizer.ggml.pre = \"tekken\" is not served; supported: smollm, qwen2, "
             "llama-bpe, gpt-2, default");

@@ -5,7 +5,8 @@
 
 #include "tests/text/golden.h"
 #include "text/byte_alphabet.h"
-#include "text/nfc.h"
+#include "text/normal_form.h"
+#include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/regex.h"
 #include "text/regex_dialect.h"
@@ -62,23 +63,41 @@ TEST(Unicode, ClassesHoldWhatThePeerHolds) {
   EXPECT_GE(golden.size(), 20u);
 }
 
-TEST(Unicode, NfcOfEveryCodePointInContextIsThePeers) {
+using Normalize = std::function<std::string(std::string_view)>;
+
+/// Every code point between two texts, normalized, against the peer's digest.
+void expect_digests(const std::string& name, const Normalize& normalize, size_t num_probes,
+                    uint32_t end) {
   const std::vector<std::pair<std::string, std::string>> probes = {
       {"", ""},       {"a", "\u0301\u0323\u0334"}, {"a\u0323", "\u0327"}, {"\u1100", "\u11a8"},
       {"", "\u3099"}, {"\U00011935", ""}};
-  const nlohmann::json golden = load_golden("digests.json")["nfc"];
-  ASSERT_EQ(golden.size(), probes.size());
-  for (size_t i = 0; i < probes.size(); ++i) {
+  const nlohmann::json golden = load_golden("digests.json")[name];
+  ASSERT_EQ(golden.size(), num_probes);
+  for (size_t i = 0; i < num_probes; ++i) {
     Sha256 hash;
     for (const uint32_t c : all_code_points()) {
-      if (i > 0 && c >= 0x20000) break;  // above it nothing combines
+      if (c >= (i == 0 ? end : 0x20000)) break;  // above it nothing combines
       std::string text = probes[i].first;
       append_utf8(text, c);
-      hash.add(to_nfc(text + probes[i].second));
+      hash.add(normalize(text + probes[i].second));
       hash.add(std::string_view("\0", 1));
     }
-    EXPECT_EQ(hash.hex(), golden[i].get<std::string>()) << "probe " << i;
+    EXPECT_EQ(hash.hex(), golden[i].get<std::string>()) << name << " probe " << i;
   }
+}
+
+TEST(Unicode, NfcOfEveryCodePointInContextIsThePeers) {
+  expect_digests("nfc", to_nfc, 6, 0x110000);
+}
+
+TEST(Unicode, OtherFormsOfEveryCodePointAreThePeers) {
+  for (const auto& [name, form] : {std::pair{"NFD", NormalForm::kNfd},
+                                   {"NFKC", NormalForm::kNfkc},
+                                   {"NFKD", NormalForm::kNfkd}}) {
+    expect_digests(
+        name, [&](std::string_view text) { return to_normal_form(text, form); }, 2, 0x30000);
+  }
+  expect_digests("Lowercase", lowercased, 2, 0x30000);
 }
 
 TEST(Unicode, NfcOfALongTextIsThatOfItsParts) {
