@@ -21,8 +21,8 @@ struct LaunchCommand {
   std::vector<std::string> flags;
   std::filesystem::path log;  // what it prints, both streams
   std::string health_route = "/health";
-  std::chrono::milliseconds start_time{600'000};  // that it may take until it is healthy
-  std::chrono::milliseconds stop_time{15'000};    // between SIGTERM and SIGKILL
+  std::chrono::milliseconds start_time{1'800'000};  // that it may take until it is healthy
+  std::chrono::milliseconds stop_time{15'000};      // between SIGTERM and SIGKILL
 };
 
 /// The line with its places filled in. Model and flags are quoted for the shell. Throws ValueError
@@ -37,7 +37,7 @@ int free_port();
 class LaunchedServer {
  public:
   /// Starts it and waits until it is healthy; `check` is called meanwhile and may throw to give up.
-  /// Throws IoError with the end of the log when it exits before, or is not healthy in time.
+  /// Throws, with the end of the log, IoError when it exits before, Error when it takes too long.
   LaunchedServer(const LaunchCommand& launch, const std::function<void()>& check);
   ~LaunchedServer();
   LaunchedServer(const LaunchedServer&) = delete;
