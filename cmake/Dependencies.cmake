@@ -8,6 +8,7 @@ pkg_check_modules(hwy_contrib REQUIRED IMPORTED_TARGET libhwy-contrib)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(openssl REQUIRED IMPORTED_TARGET libcrypto)
+pkg_check_modules(curl REQUIRED IMPORTED_TARGET libcurl)
 # Debian's dnnl-config.cmake wants OpenCL's headers, which the CPU engine does not use.
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 find_path(DNNL_INCLUDE dnnl.hpp REQUIRED)

@@ -15,9 +15,9 @@ inline constexpr std::string_view kControlArm = "bf16";
 inline constexpr std::string_view kControlRepeat = "bf16#2";
 
 /// Something checked before any quality run. `rule`, when it does not hold:
-///   "BACKEND_FALLBACK", "NUMERIC_FAULT"   `layout` is out
+///   "BACKEND_FALLBACK", "NUMERIC_FAULT", "NOT_SERVED"   `layout` is out
 ///   any other: "CONTROL_BROKEN", "PROVENANCE", "NOT_DISJOINT", "LENGTH_MISMATCH",
-///   "SCALES_NOT_APPLIED"                  the run ends
+///   "SCALES_NOT_APPLIED", "ARM_NOT_SERVED"   the run ends
 struct PreflightFact {
   std::string rule;
   bool holds = true;

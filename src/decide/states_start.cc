@@ -13,7 +13,8 @@ namespace kv {
 namespace {
 
 bool ends_run(const PreflightFact& fact) {
-  return fact.rule != "BACKEND_FALLBACK" && fact.rule != "NUMERIC_FAULT";
+  return fact.rule != "BACKEND_FALLBACK" && fact.rule != "NUMERIC_FAULT" &&
+         fact.rule != "NOT_SERVED";
 }
 
 struct Repeat {

@@ -53,6 +53,11 @@ inline constexpr double kAaMaxFlip = 0.05;
 // Below this two-sided p the control's repeat has shifted, which no harness may do. (Method 6.2)
 inline constexpr double kAaMinP = 0.01;
 
+// A served control against kvscale's own engine on the same text, mean nats a token: the same
+// weights in another implementation differ by a few thousandths (0.765 both, 2.000 against 1.998),
+// another model, or its weights in four bits, by more than this.
+inline constexpr double kServedNllDifference = 0.1;
+
 // A bucket whose control does not beat guessing by this many standard errors cannot show a loss.
 // (Method 6.4)
 inline constexpr double kInsensitiveSe = 2;

@@ -142,6 +142,20 @@ struct SupportRecord {
   std::string reason;
 };
 
+/// What one arm's server says about itself, and what it thinks of kvscale's own text (prefill lane).
+struct ServedRecord {
+  std::string record_id;  // by content: what did not change is recorded once
+  std::string arm;
+  std::string server;       // "vllm 0.32.0, CPU, block size 128"
+  std::string cache_dtype;  // as it was declared; "auto" proves nothing
+  int64_t block_size = 0, cache_tokens = 0, cache_bytes = 0;  // observed; 0: it does not say
+  int64_t expected_tokens = 0;  // that the arithmetic of `plan` gives for these bytes; 0: unknown
+  std::vector<std::string> warnings;  // of its log
+  double nll = 0;                     // mean nats; of the tokens that have a logprob
+  double same_top = -1;               // share that is the greedy choice; -1: it does not say
+  std::vector<float> logprobs;  // of the text's tokens from the second on; empty: it gives none
+};
+
 /// What an arm really was while it ran, from the dispatcher and the allocator: a run that is taken
 /// up again still knows it.
 struct FactsRecord {

@@ -180,6 +180,23 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("planned_bytes", r.planned_bytes);
 }
 
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, ServedRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("arm", r.arm);
+  visit("server", r.server);
+  visit("cache_dtype", r.cache_dtype);
+  visit("block_size", r.block_size);
+  visit("cache_tokens", r.cache_tokens);
+  visit("cache_bytes", r.cache_bytes);
+  visit("expected_tokens", r.expected_tokens);
+  visit("warnings", r.warnings);
+  visit("nll", r.nll);
+  visit("same_top", r.same_top);
+  visit("logprobs", r.logprobs);
+}
+
 constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
@@ -191,5 +208,6 @@ constexpr std::string_view kind_of(const CapacityRecord&) { return "capacity"; }
 constexpr std::string_view kind_of(const TimingRecord&) { return "timing"; }
 constexpr std::string_view kind_of(const SupportRecord&) { return "support"; }
 constexpr std::string_view kind_of(const FactsRecord&) { return "facts"; }
+constexpr std::string_view kind_of(const ServedRecord&) { return "served"; }
 
 }  // namespace kv

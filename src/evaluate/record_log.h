@@ -28,6 +28,7 @@ struct Records {
   std::vector<TimingRecord> timings;
   std::vector<SupportRecord> supports;
   std::vector<FactsRecord> facts;
+  std::vector<ServedRecord> served;
 };
 
 /// The records of a finished or interrupted run; the file is not touched. A last line without its
@@ -64,6 +65,7 @@ class RecordLog {
   void append(const TimingRecord& record);
   void append(const SupportRecord& record);
   void append(const FactsRecord& record);
+  void append(const ServedRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
   void append(std::span<const ExampleRecord> records);
   void append(std::span<const GenerationRecord> records);
@@ -86,6 +88,7 @@ class RecordLog {
   const std::vector<TimingRecord>& timings() const { return records_.timings; }
   const std::vector<SupportRecord>& supports() const { return records_.supports; }
   const std::vector<FactsRecord>& facts() const { return records_.facts; }
+  const std::vector<ServedRecord>& served() const { return records_.served; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& machine() const { return machine_; }
 

@@ -110,6 +110,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<TimingRecord>(), num_fields<TimingRecord>());
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
   EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
+  EXPECT_EQ(num_visited<ServedRecord>(), num_fields<ServedRecord>());
 }
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
@@ -124,6 +125,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto timing = filled<TimingRecord>(650);
   const auto support = filled<SupportRecord>(700);
   const auto facts = filled<FactsRecord>(800);
+  const auto served = filled<ServedRecord>(900);
   {
     RecordLog log(path_);
     log.append(example);
@@ -137,6 +139,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(timing);
     log.append(support);
     log.append(facts);
+    log.append(served);
   }
   const RecordLog log(path_);
   EXPECT_EQ(log.bytes_cut(), 0);
@@ -401,6 +404,7 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   expect_documented<TimingRecord>(page);
   expect_documented<SupportRecord>(page);
   expect_documented<FactsRecord>(page);
+  expect_documented<ServedRecord>(page);
 }
 
 }  // namespace
