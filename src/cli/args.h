@@ -58,8 +58,13 @@ struct DecideArgs {
   std::string junit;   // file; empty = none
   std::string timing;  // records of the serving engine's speed; empty = none
   std::string estimator = "amax";
-  std::string dump_examples;  // a file; empty: nobody asked for it
+  std::string dump_examples;                     // a file; empty: nobody asked for it
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
+  // Servers that answer instead of kvscale's own engine: running ones, or a command that starts
+  // one.
+  std::string control, launch, engine, server_model, api_key_env, api_key_file;
+  std::vector<std::string> candidates;  // ARM=URL, with `launch` ARM
+  int64_t concurrency = 4;
 };
 
 struct BenchArgs {

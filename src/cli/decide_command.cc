@@ -6,6 +6,7 @@
 #include "checkpoint/hf_config.h"
 #include "checkpoint/scales/scale_set.h"
 #include "cli/export_verified.h"
+#include "cli/served_servers.h"
 #include "cli/session.h"
 #include "cli/stored_run.h"
 #include "decide/set_option.h"
@@ -38,6 +39,7 @@ Commands commands(const DecideArgs& args) {
   if (!args.timing.empty()) repeat += " --timing " + quoted(args.timing);
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
   if (args.estimator != defaults.estimator) repeat += " --estimator " + args.estimator;
+  repeat += served_options(args);
   std::string margin = "--margin " + args.margin;
   if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
   if (args.overall_points > 0) margin += fmt::format(" --margin-overall {}", args.overall_points);
@@ -125,7 +127,8 @@ DecideOptions decide_options(const DecideArgs& args) {
   if (args.overall_points > 0) options.margin.overall = args.overall_points / 100;
   if (args.documents > 0) options.documents = args.documents;
   if (args.questions > 0) options.questions_per_document = args.questions;
-  set_target(args.target, options);
+  set_target(args.target.empty() && names_servers(args) ? served_engine(args) : args.target,
+             options);
   refuse_set_twice(args.set);
   for (const std::string& one : args.set) set_option(options, one);
   options.commands = commands(args);
@@ -169,6 +172,28 @@ std::string configuration(const StudyOptions& o, const std::vector<std::string>&
       fmt::join(o.buckets, ","),
       o.tasks.empty() ? "piloted" : fmt::format("{}", fmt::join(o.tasks, ",")), o.seed,
       o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text());
+}
+
+/// Where servers answer, which ones: not at which address, so that a run goes on with servers that
+/// were started again.
+std::string served_configuration(const DecideArgs& args) {
+  if (!names_servers(args)) return "";
+  return fmt::format("\nserved by {}, {}", served_engine(args),
+                     args.launch.empty() ? "running" : "launched by " + args.launch);
+}
+
+/// Options about servers, where none is named.
+void refuse_server_options(const DecideArgs& args) {
+  if (names_servers(args)) return;
+  const std::pair<const char*, bool> given[] = {{"--engine", !args.engine.empty()},
+                                                {"--server-model", !args.server_model.empty()},
+                                                {"--api-key-env", !args.api_key_env.empty()},
+                                                {"--api-key-file", !args.api_key_file.empty()}};
+  for (const auto& [option, is_given] : given) {
+    if (!is_given) continue;
+    throw ValueError(fmt::format(
+        "decide: {}: expected --control and --candidate, or --launch, beside it", option));
+  }
 }
 
 /// Takes timing records over into the run, each once.
@@ -317,17 +342,21 @@ std::string examples_text(const DecideStudy& study, const Tokenizer& tokenizer) 
 }  // namespace
 
 int run_decide(const DecideArgs& args) {
+  refuse_server_options(args);
   Session session(args.run);
   const std::vector<Prompt> prompts = session.prompts(StudyOptions{}.max_new_tokens);
   const StudyOptions options = study_options(args, session, prompts);
   check_options(options.decide);
-  const auto folder = session.run_folder("decide", configuration(options, args.set), prompts);
+  const auto folder = session.run_folder(
+      "decide", configuration(options, args.set) + served_configuration(args), prompts);
+  const auto servers = names_servers(args) ? served_arms(args, folder) : nullptr;
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
   if (!args.timing.empty()) add_timings(args.timing, log);
   const auto model = session.model(progress);
   DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(), options,
                     folder, log, progress);
+  if (servers) study.serve(*servers, static_cast<int>(args.concurrency));
   const Verdict own = study.run();
   Verdict verdict = own;
   progress.finish_line();
