@@ -27,6 +27,12 @@ function(compiled_fastest)
   endif()
 endfunction()
 
+# GCC 12 leaves empty cold parts of functions (of a destructor, of a sort). LLD lists them at the address of the cold part
+# that follows, and an exception that unwinds through that one then ends the program.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-reorder-blocks-and-partition>)
+endif()
+
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})

@@ -72,6 +72,11 @@ struct DecideArgs {
   std::string dump_examples;  // a file; empty: nobody asked for it
   SamplingArgs sampling;
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
+  // Servers that answer instead of kvscale's own engine: running ones, or a command that starts
+  // one.
+  std::string control, launch, engine, server_model, api_key_env, api_key_file;
+  std::vector<std::string> candidates;  // ARM=URL, with `launch` ARM
+  int64_t concurrency = 4;
 };
 
 struct BenchArgs {

@@ -7,6 +7,7 @@
 #include "checkpoint/scales/scale_set.h"
 #include "cli/export_verified.h"
 #include "cli/sampling_args.h"
+#include "cli/served_servers.h"
 #include "cli/session.h"
 #include "cli/stored_run.h"
 #include "decide/set_option.h"
@@ -41,6 +42,7 @@ Commands commands(const DecideArgs& args) {
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
   if (args.estimator != defaults.estimator) repeat += " --estimator " + args.estimator;
   repeat += sampling_options(answer_sampling("decide", args.sampling, args.seed));
+  repeat += served_options(args);
   std::string margin = "--margin " + args.margin;
   if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
   if (args.overall_points > 0) margin += fmt::format(" --margin-overall {}", args.overall_points);
@@ -132,7 +134,8 @@ DecideOptions decide_options(const DecideArgs& args) {
   }
   if (args.documents > 0) options.documents = args.documents;
   if (args.questions > 0) options.questions_per_document = args.questions;
-  set_target(args.target, options);
+  set_target(args.target.empty() && names_servers(args) ? served_engine(args) : args.target,
+             options);
   refuse_set_twice(args.set);
   for (const std::string& one : args.set) set_option(options, one);
   options.commands = commands(args);
@@ -223,6 +226,40 @@ Budgeted within_budget(const DecideArgs& args, const StudyOptions& asked,
                       fmt::format("the plan without a budget, about {:.0f} min on this machine",
                                   plan.full_seconds / 60)});
   return out;
+}
+
+/// Where servers answer, which ones: not at which address, so that a run goes on with servers that
+/// were started again.
+std::string served_configuration(const DecideArgs& args) {
+  if (!names_servers(args)) return "";
+  return fmt::format("\nserved by {}, {}", served_engine(args),
+                     args.launch.empty() ? "running" : "launched by " + args.launch);
+}
+
+/// Options about servers, where none is named.
+void refuse_server_options(const DecideArgs& args) {
+  if (names_servers(args)) return;
+  const std::pair<const char*, bool> given[] = {{"--engine", !args.engine.empty()},
+                                                {"--server-model", !args.server_model.empty()},
+                                                {"--api-key-env", !args.api_key_env.empty()},
+                                                {"--api-key-file", !args.api_key_file.empty()}};
+  for (const auto& [option, is_given] : given) {
+    if (!is_given) continue;
+    throw ValueError(fmt::format(
+        "decide: {}: expected --control and --candidate, or --launch, beside it", option));
+  }
+}
+
+/// What servers are not asked for yet.
+void refuse_unserved(const DecideArgs& args, const StudyOptions& options) {
+  if (!names_servers(args)) return;
+  if (args.budget_minutes > 0) {
+    throw ValueError("decide: --budget: expected no servers: their speed is not piloted");
+  }
+  if (options.sampling.samples != 1 || !options.sampling.how.is_greedy()) {
+    throw ValueError(
+        "decide: --temperature: expected no servers: they draw with random numbers of their own");
+  }
 }
 
 /// Takes timing records over into the run, each once.
@@ -372,13 +409,16 @@ std::string examples_text(const DecideStudy& study, const Tokenizer& tokenizer) 
 }  // namespace
 
 int run_decide(const DecideArgs& args) {
+  refuse_server_options(args);
   Session session(args.run);
   const std::vector<Prompt> prompts = session.prompts(StudyOptions{}.max_new_tokens);
   const StudyOptions asked = study_options(args, session, prompts);
   check_options(asked.decide);
-  std::string configured = configuration(asked, args.set);
+  refuse_unserved(args, asked);
+  std::string configured = configuration(asked, args.set) + served_configuration(args);
   if (args.budget_minutes > 0) configured += fmt::format("\nbudget {}", args.budget_minutes);
   const auto folder = session.run_folder("decide", configured, prompts);
+  const auto servers = names_servers(args) ? served_arms(args, folder) : nullptr;
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
   if (!args.timing.empty()) add_timings(args.timing, log);
@@ -387,6 +427,7 @@ int run_decide(const DecideArgs& args) {
       within_budget(args, asked, model, session.tokenizer(), folder, progress);
   DecideStudy study(model, session.tokenizer(), prompts, session.calibration_source(),
                     budgeted.options, folder, log, progress);
+  if (servers) study.serve(*servers, static_cast<int>(args.concurrency));
   const Verdict own = study.run();
   Verdict verdict = own;
   progress.finish_line();

@@ -211,6 +211,28 @@ void add_decide(CLI::App& app, DecideArgs& args) {
   add_sampling(c, args.sampling, "answers are");
   c->add_option("--dump-examples", args.dump_examples,
                 "a file for the generated questions that the run used, as JSON Lines");
+  c->add_option(
+      "--control", args.control,
+      "URL of a server with a 16-bit cache: servers answer instead of kvscale's own engine "
+      "(docs/engines.md)");
+  c->add_option("--candidate", args.candidates,
+                "ARM=URL of a server with this cache, as fp8_tensor=http://host:8001; give the "
+                "option once for each. With --launch: ARM")
+      ->allow_extra_args(false);
+  c->add_option("--launch", args.launch,
+                "a shell command with {model}, {port} and {flags} that starts a server: arms are "
+                "served one after the other");
+  c->add_option("--engine", args.engine,
+                "what serves: vllm, sglang or tensorrt-llm, with its backend where one is meant "
+                "(vllm:cpu); default: vllm");
+  c->add_option("--server-model", args.server_model,
+                "the model as the servers name it (default: the one that they serve)");
+  c->add_option("--concurrency", args.concurrency, "documents that are asked about at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  c->add_option("--api-key-env", args.api_key_env,
+                "environment variable that holds the servers' key");
+  c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");
   c->add_option("--margin-bucket", args.bucket_points,
                 "points per bucket (default: the preset's, 2 or 5)")
       ->check(kPoints);

@@ -69,11 +69,13 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
       options_.sampling.how.temperature, options_.sampling.how.top_p, options_.sampling.samples));
 }
 
-DecideStudy::~DecideStudy() = default;
-
 Verdict DecideStudy::run() {
-  facts_ = {control_fact()};
-  if (facts_.front().holds) {
+  if (served_) {
+    served_preflight();
+  } else {
+    facts_ = {control_fact()};
+  }
+  if (is_worth_asking()) {
     choose_tasks();
     facts_.push_back(disjoint_fact(""));
   }
@@ -86,6 +88,8 @@ Verdict DecideStudy::run() {
       facts_.push_back(std::move(fact));
       continue;  // before anything is measured on it
     }
+    const bool asks_questions = ask.kind == AskKind::kQuality || ask.kind == AskKind::kControlTwice;
+    if (asks_questions && probe_arms(ask.arms)) continue;
     const size_t before = log_.size();
     answer_ask(ask);
     if (log_.size() == before) {  // asked again it would be answered again
@@ -181,8 +185,11 @@ std::optional<double> DecideStudy::pilot_score(const std::string& task) {
     return std::nullopt;
   }
   judge_whole_answers(documents);
+  const RunnerArm control = runner_arm(std::string(kControlArm));
+  std::vector<const Document*> todo;
+  for (const Document& document : documents) todo.push_back(&document);
+  if (served_) score_served(todo, "PILOT", {&control, 1}, "pilot: " + task);
   for (const Document& document : documents) {
-    const RunnerArm control = runner_arm(std::string(kControlArm));
     score_document(document, "PILOT", arms_without_answers(document, "PILOT", {&control, 1}));
   }
   for (const ExampleRecord& record : log_.examples()) {
@@ -248,7 +255,7 @@ const Calibration& DecideStudy::calibration() {
   return *calibration_;
 }
 
-RunnerArm DecideStudy::runner_arm(const std::string& name) {
+RunnerArm DecideStudy::runner_arm(const std::string& name, bool with_scales) {
   RunnerArm out;
   out.name = name;
   if (name == kControlRepeat) {
@@ -256,7 +263,7 @@ RunnerArm DecideStudy::runner_arm(const std::string& name) {
     return out;
   }
   out.arm.spec = ArmSpec::parse(name);
-  if (out.arm.spec.needs_scales())
+  if (with_scales && out.arm.spec.needs_scales())
     out.arm.scales = calibration().scales(out.arm.spec.layout == ArmLayout::kFp8Head);
   return out;
 }
@@ -365,7 +372,8 @@ void DecideStudy::record_quality(const Ask& ask) {
   if (ask.kind == AskKind::kControlTwice)
     names = {std::string(kControlArm), std::string(kControlRepeat)};
   std::vector<RunnerArm> arms;
-  for (const std::string& arm_name : names) arms.push_back(runner_arm(arm_name));
+  // Scales that a server uses are its own.
+  for (const std::string& arm_name : names) arms.push_back(runner_arm(arm_name, !served_));
   std::vector<const Document*> todo;
   int64_t total = 0, done = 0;
   for (const Document& document : blocks_.documents(ask.block)) {
@@ -382,6 +390,7 @@ void DecideStudy::record_quality(const Ask& ask) {
   const std::string stage =
       fmt::format("{}: {} on {}{}", ask.state, fmt::join(names, ", "), ask.block,
                   ask.look > 1 ? fmt::format(", look {}", ask.look) : "");
+  if (served_) return score_served(todo, ask.block, arms, stage);
   for (const Document* document : todo) {
     progress_.check();
     const std::vector<RunnerArm> missing = arms_without_answers(*document, ask.block, arms);
@@ -400,8 +409,9 @@ void DecideStudy::record_support(const Ask& ask) {
     record.target = options_.decide.target;
     record.record_id = fmt::format("support/{}/{}", record.layout, record.target);
     const LayoutSupport found = support(record.layout, record.target);
-    record.supported = found.supported;
-    record.reason = std::string(found.note);
+    // What a server of it does is looked at, not looked up.
+    record.supported = found.supported || served_;
+    record.reason = std::string(served_ ? "judged by what its server does" : found.note);
     if (!log_.has(record.record_id)) log_.append(record);
   }
 }

@@ -15,6 +15,7 @@
 #include "study/blocks.h"
 #include "study/runner.h"
 #include "study/scan.h"
+#include "study/served_arms.h"
 #include "text/tokenizer.h"
 
 namespace kv {
@@ -29,6 +30,11 @@ class DecideStudy {
               std::span<const Prompt> prompts, CalibrationSource source, StudyOptions options,
               std::filesystem::path folder, RecordLog& log, Progress& progress);
   ~DecideStudy();
+
+  /// Lets servers answer what is scored, `concurrency` documents at a time; to be said before
+  /// run(). What needs the cache's content (calibration, ranges, KLD of trials) stays with
+  /// kvscale's own engine. `arms` must outlive the study.
+  void serve(ServedArms& arms, int concurrency);
 
   Verdict run();
 
@@ -67,8 +73,20 @@ class DecideStudy {
   ExampleRecord judge(const Document& document, const Question& question, const Answer& answer,
                       const std::string& block, const std::string& arm) const;
   Score score_of(const Question& question, const Attempt& attempt) const;
-  RunnerArm runner_arm(const std::string& name);
+  RunnerArm runner_arm(const std::string& name, bool with_scales = true);
   const Calibration& calibration();
+
+  // served_study.cc
+  struct Served;
+  bool is_worth_asking() const;
+  void served_preflight();
+  bool probe_arms(const std::vector<std::string>& arms);
+  void probe(const ArmSpec& arm);
+  void add_prefill(const ArmSpec& arm, ServedArm& server, ServedRecord& record);
+  void check_probe(const ArmSpec& arm, const ServerFacts& server, const ServedRecord& record);
+  PreflightFact served_control_fact(ServedArm& server, const ServedRecord& record);
+  void score_served(const std::vector<const Document*>& documents, const std::string& block,
+                    std::span<const RunnerArm> arms, const std::string& stage);
 
   std::shared_ptr<const Model> model_;
   Tokenizer tokenizer_;
@@ -83,6 +101,7 @@ class DecideStudy {
   std::vector<std::string> notices_;
   std::vector<PreflightFact> facts_;
   std::set<std::string> checked_blocks_;  // against all that were made before them
+  std::shared_ptr<Served> served_;        // null: kvscale's own engine answers
 };
 
 }  // namespace kv
