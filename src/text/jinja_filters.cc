@@ -168,9 +168,10 @@ Value indent(Runtime& runtime, const Value& value, Arguments& arguments) {
 
 Value wordcount(Runtime& runtime, const Value& value, Arguments&) {
   // Words as a regular expression has them: letters, digits and underscores.
+  const std::string text = text_of(runtime, value);
   int64_t words = 0;
   bool in_word = false;
-  for (const std::string_view c : characters(text_of(runtime, value))) {
+  for (const std::string_view c : characters(text)) {
     const bool is_word = c == "_" || is_all(c, "alnum");
     words += is_word && !in_word;
     in_word = is_word;
