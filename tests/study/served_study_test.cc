@@ -46,10 +46,16 @@ class ModelServer {
   void break_after(int generations) { most_ = generations; }
 
  private:
+  /// Servers share a model, whose passes are made for one thread.
+  static std::mutex& one_pass_at_a_time() {
+    static std::mutex mutex;
+    return mutex;
+  }
+
   FakeAnswer answer(const FakeRequest& request) {
     if (request.route == "/v1/models") return testing::ok(R"({"data":[{"id":"tiny"}]})");
     if (request.route != "/v1/completions") return testing::refused(404, "");
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(one_pass_at_a_time());
     const Json asked = Json::parse(request.body);
     const auto prompt = asked.at("prompt").get<std::vector<int32_t>>();
     if (asked.contains("prompt_logprobs")) return testing::ok(score(prompt).dump());
@@ -124,7 +130,6 @@ class ModelServer {
 
   Engine engine_;
   std::vector<Context> contexts_;
-  std::mutex mutex_;
   std::atomic<int> generations_{0}, most_{1 << 30};
   FakeServer server_;
 };
@@ -133,7 +138,9 @@ struct ServedStudy {
   explicit ServedStudy(std::shared_ptr<const Model> served_model)
       : model(std::move(served_model)), tokenizer(load_tokenizer(model->checkpoint())) {
     options.decide = DecideOptions::quick();
-    options.decide.documents = 30;
+    // Too few for a verdict, enough for every score.
+    options.decide.documents = 8;
+    options.decide.aa_documents = 3;
     options.decide.questions_per_document = 3;
     options.buckets = {256};
     options.tasks = {"kv_recall", "copy_span"};
@@ -254,7 +261,7 @@ TEST(ServedStudyTest, AnotherModelIsNoControl) {
 TEST(ServedStudyTest, GoesOnWhereAServerBroke) {
   ServedStudy study(built_in());
   Records before, after;
-  const int break_at = 30;
+  const int break_at = 16;
   {
     ModelServer control(built_in(), ArmSpec{}), candidate(built_in(), kScaleOne);
     UrlArms servers = servers_of({{"bf16", &control}, {"fp8_scale1", &candidate}});
