@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 
 #include "kvscale/error.h"
 #include "model/forward_pass.h"
@@ -11,9 +12,20 @@
 #include "ops/soft_cap.h"
 
 namespace kv {
+namespace {
+
+/// One pass, whichever the model: it takes all threads, and matmul finds out about shapes as it
+/// meets them.
+std::unique_lock<std::mutex> all_threads() {
+  static std::mutex mutex;
+  return std::unique_lock(mutex);
+}
+
+}  // namespace
 
 std::shared_ptr<const Model> Model::load(std::shared_ptr<const Checkpoint> checkpoint,
                                          const std::function<void(double)>& progress) {
+  const auto lock = all_threads();
   std::shared_ptr<Model> model(new Model);
   model->weights_ = Weights::read(*checkpoint, progress);
   model->weight_bytes_ = model->weights_->packed_bytes(checkpoint->spec());
@@ -57,6 +69,7 @@ std::vector<LayerFormat> Model::cache_formats(std::vector<LayerFormat> asked) co
 
 HiddenStates Model::forward(std::span<const Segment> segments, int32_t keys_per_split,
                             std::vector<ForwardKernels>* kernels) const {
+  const auto lock = all_threads();
   ForwardPass pass(*this, segments, keys_per_split);
   HiddenStates hidden = pass.run();
   if (kernels != nullptr) *kernels = pass.kernels();
@@ -64,6 +77,7 @@ HiddenStates Model::forward(std::span<const Segment> segments, int32_t keys_per_
 }
 
 double Model::time_matmuls(int64_t rows, double& flops) const {
+  const auto lock = all_threads();
   int64_t widest_in = 0, widest_out = 0;
   std::vector<const PackedMatrix*> matrices;
   for (const Layer& layer : weights_->layers) {
@@ -96,6 +110,7 @@ void Model::logits(const HiddenStates& hidden, std::span<const int64_t> rows, fl
     x.insert(x.end(), hidden.normed_.begin() + row * size,
              hidden.normed_.begin() + (row + 1) * size);
   }
+  const auto lock = all_threads();
   const TensorView y =
       TensorView::contiguous(out, DType::kF32, {std::ssize(rows), spec().vocab_size});
   matmul(weights_->head, TensorView::contiguous(x.data(), DType::kBF16, {std::ssize(rows), size}),

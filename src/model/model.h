@@ -62,7 +62,8 @@ class HiddenStates {
 std::vector<LayerGeometry> layer_geometry(const ModelSpec& spec);
 
 /// A decoder of any architecture that a ModelSpec can state: weights packed for this machine, no
-/// state of any sequence.
+/// state of any sequence. Any thread may call; passes run one after the other, since each takes all
+/// processors.
 class Model {
  public:
   /// Packs all weights; `progress` (may be null) is told the share done, 0 to 1.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "kvscale/error.h"
@@ -172,8 +173,11 @@ TEST(ParallelJobs, AFailureEndsTheRestAndKeepsWhatWasFinished) {
     Jobs jobs;
     jobs.count = 100'000;
     jobs.workers = 3;
+    std::promise<void> stopped;
+    const std::shared_future<void> until_stopped = stopped.get_future().share();
     jobs.work = [&](size_t i) {
       if (where == 0 && i == 40) throw ValueError("work");
+      if (i >= 5000) until_stopped.wait();  // jobs do not outrun what ends them
       ++worked;
     };
     jobs.done = [&](size_t i) {
@@ -183,7 +187,10 @@ TEST(ParallelJobs, AFailureEndsTheRestAndKeepsWhatWasFinished) {
     jobs.check = [&] {
       if (where == 2 && done > 40) throw ValueError("check");
     };
-    jobs.stop = [&] { ++stops; };
+    jobs.stop = [&] {
+      ++stops;
+      stopped.set_value();
+    };
     EXPECT_THROW(run_jobs(jobs), ValueError) << where;
     EXPECT_LE(stops, 1u) << where;  // none when all have ended by themselves
     if (where != 1) {
