@@ -32,10 +32,15 @@ void cut_stop_id(const GenerateRequest& request, Generated& out) {
   out.ended = true;
 }
 
-void expect_at_most(const GenerateRequest& request, const Generated& out,
-                    const std::string& where) {
+/// The generated ids of a reply, where it tells them.
+void read_tokens(const Reply& owner, const char* key, const GenerateRequest& request,
+                 Generated& out) {
+  if (!owner.has(key)) return;
+  const Reply list = owner.at(key);
+  out.tokens = list.tokens();
+  out.has_tokens = true;
   if (std::ssize(out.tokens) <= request.max_tokens) return;
-  throw FormatError(fmt::format("{}: expected at most {} tokens, found {}", where,
+  throw FormatError(fmt::format("{}: expected at most {} tokens, found {}", list.path(),
                                 request.max_tokens, out.tokens.size()));
 }
 
@@ -142,10 +147,7 @@ Generated CompletionClient::generate_openai(const GenerateRequest& request) {
   if (reply.has("id")) out.reply_id = reply.at("id").text();
   out.text = choice.at("text").text();
   out.ended = choice.at("finish_reason").text() == "stop";
-  if (!choice.has("token_ids")) return out;
-  out.tokens = choice.at("token_ids").tokens();
-  out.has_tokens = true;
-  expect_at_most(request, out, where);
+  read_tokens(choice, "token_ids", request, out);
   cut_stop_id(request, out);
   return out;
 }
@@ -166,10 +168,7 @@ Generated CompletionClient::generate_sglang(const GenerateRequest& request) {
   const Reply meta = reply.at("meta_info");
   if (meta.has("id")) out.reply_id = meta.at("id").text();
   out.ended = meta.at("finish_reason").at("type").text() == "stop";
-  if (!reply.has("output_ids")) return out;
-  out.tokens = reply.at("output_ids").tokens();
-  out.has_tokens = true;
-  expect_at_most(request, out, where);
+  read_tokens(reply, "output_ids", request, out);
   cut_stop_id(request, out);
   return out;
 }
@@ -189,10 +188,7 @@ Generated CompletionClient::generate_llama(const GenerateRequest& request) {
   Generated out;
   out.text = reply.at("content").text();
   out.ended = reply.at("stop_type").text() != "limit";
-  if (!reply.has("tokens")) return out;
-  out.tokens = reply.at("tokens").tokens();
-  out.has_tokens = true;
-  expect_at_most(request, out, where);
+  read_tokens(reply, "tokens", request, out);
   // It knows no stop ids: what stands behind one was not asked for.
   const auto stop = std::ranges::find_first_of(out.tokens, request.stop_ids);
   if (stop == out.tokens.end()) return out;
