@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/load_tokenizer.h"
 #include "checkpoint/plant.h"
 #include "model/model.h"
 #include "numeric/bf16.h"
@@ -89,5 +90,17 @@ class Plant {
   std::filesystem::path folder_;
   std::string bytes_;
 };
+
+/// The built-in model, unchanged, loaded once for all tests that only ask it.
+struct Tiny {
+  Plant plant;
+  std::shared_ptr<const Model> model = plant.load();
+  Tokenizer tokenizer = load_tokenizer(model->checkpoint());
+};
+
+inline Tiny& tiny() {
+  static Tiny loaded;
+  return loaded;
+}
 
 }  // namespace kv

@@ -6,7 +6,6 @@
 
 #include <map>
 
-#include "checkpoint/load_tokenizer.h"
 #include "decide/verdict_json.h"
 #include "evaluate/generators.h"
 #include "study/continuation_pass.h"
@@ -18,17 +17,6 @@ namespace kv::sampling_study_test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Tiny {
-  Plant plant;
-  std::shared_ptr<const Model> model = plant.load();
-  Tokenizer tokenizer = load_tokenizer(model->checkpoint());
-};
-
-Tiny& tiny() {
-  static Tiny loaded;
-  return loaded;
-}
 
 Document document_of(const std::string& task) {
   GeneratorOptions options;

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "checkpoint/load_tokenizer.h"
 #include "decide/decide.h"
 #include "evaluate/example_lines.h"
 #include "evaluate/generators.h"
@@ -19,17 +18,6 @@ namespace kv {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Tiny {
-  Plant plant;
-  std::shared_ptr<const Model> model = plant.load();
-  Tokenizer tokenizer = load_tokenizer(model->checkpoint());
-};
-
-Tiny& tiny() {
-  static Tiny loaded;
-  return loaded;
-}
 
 Document counting_document() {
   GeneratorOptions options;
