@@ -74,19 +74,24 @@ INSTANTIATE_TEST_SUITE_P(Families, TokenizerGolden,
                            return name;
                          });
 
+/// A recorded tokenizer with some of its parts replaced.
+Tokenizer changed_tokenizer(const json& variant) {
+  json spec = load_golden("tokenizer-" + variant["base"].get<std::string>() + ".json");
+  for (const auto& [key, value] : variant["change"].items()) {
+    if (key == "model") {
+      spec[key].update(value);
+    } else {
+      spec[key] = value;
+    }
+  }
+  return Tokenizer::from_tokenizer_json(spec.dump(), "variant.json");
+}
+
 TEST(TokenizerVariants, OtherPreTokenizersCutAsThePeerDoes) {
   const auto& strings = golden_strings();
   size_t variants = 0;
   for (const json& variant : load_golden("variants.json")) {
-    json spec = load_golden("tokenizer-" + variant["base"].get<std::string>() + ".json");
-    for (const auto& [key, value] : variant["change"].items()) {
-      if (key == "model") {
-        spec[key].update(value);
-      } else {
-        spec[key] = value;
-      }
-    }
-    const Tokenizer tokenizer = Tokenizer::from_tokenizer_json(spec.dump(), "variant.json");
+    const Tokenizer tokenizer = changed_tokenizer(variant);
     for (size_t i = 0; i < variant["ids"].size(); ++i) {
       EXPECT_EQ(tokenizer.encode(strings[7 * i]), variant["ids"][i].get<Ids>())
           << variant["change"].dump() << "\nstring " << 7 * i << ": " << escaped(strings[7 * i]);
@@ -100,15 +105,7 @@ TEST(TokenizerVariants, OtherComponentsOverCharactersDoAsThePeerDoes) {
   const auto& strings = golden_strings();
   size_t variants = 0;
   for (const json& variant : load_golden("character-variants.json")) {
-    json spec = load_golden("tokenizer-" + variant["base"].get<std::string>() + ".json");
-    for (const auto& [key, value] : variant["change"].items()) {
-      if (key == "model") {
-        spec[key].update(value);
-      } else {
-        spec[key] = value;
-      }
-    }
-    const Tokenizer tokenizer = Tokenizer::from_tokenizer_json(spec.dump(), "variant.json");
+    const Tokenizer tokenizer = changed_tokenizer(variant);
     for (size_t i = 0; i < variant["ids"].size(); ++i) {
       const Ids ids = variant["ids"][i].get<Ids>();
       EXPECT_EQ(tokenizer.encode(strings[29 * i]), ids)
