@@ -19,14 +19,7 @@ Step Machine::localise() {
     if (auto step = need_calibration("LOCALISE")) return *step;
   }
   if (!is_complete(records_.ranges, layouts, static_cast<int64_t>(evidence_.layers.size()))) {
-    return Ask{.state = "LOCALISE",
-               .kind = AskKind::kRanges,
-               .block = "E2",
-               .arms = arms,
-               .buckets = buckets_,
-               .documents = options_.documents,
-               .questions_per_document = options_.questions_per_document,
-               .reason = "which layers and heads every layout damages"};
+    return ask_to_localise(AskKind::kRanges, arms, "which layers and heads every layout damages");
   }
   if (has_static) test_representative("E2");
   findings_ = read_ranges(options_, records_.ranges, layouts);
@@ -65,9 +58,10 @@ Step Machine::localise() {
   return no_trial_left();
 }
 
-Ask Machine::ask_kld(const std::vector<std::string>& arms, const std::string& reason) const {
+Ask Machine::ask_to_localise(AskKind kind, const std::vector<std::string>& arms,
+                             const std::string& reason) const {
   return Ask{.state = "LOCALISE",
-             .kind = AskKind::kKld,
+             .kind = kind,
              .block = "E2",
              .arms = arms,
              .buckets = buckets_,
@@ -84,8 +78,8 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
       longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
   Ablation ablation = ablate(options_, records_.arms, arm(base), order, longest, kld_floor());
   if (!ablation.missing.empty()) {
-    step = ask_kld(
-        ablation.missing,
+    step = ask_to_localise(
+        AskKind::kKld, ablation.missing,
         fmt::format("how much of {}'s KLD goes when the worst layers stay in BF16", text(base)));
     return {};
   }
@@ -130,7 +124,8 @@ std::vector<int> Machine::layers_of_type(ArmLayout base, std::optional<Step>& st
   if (measured.empty()) return {};
   const ArmRecord* all = record_of(base_text);
   if (!missing.empty()) {
-    step = ask_kld(missing, fmt::format("whether layers of one type carry {}'s loss", base_text));
+    step = ask_to_localise(AskKind::kKld, missing,
+                           fmt::format("whether layers of one type carry {}'s loss", base_text));
     return {};
   }
   for (const auto& [type, record] : measured) {
@@ -160,7 +155,7 @@ ArmSpec Machine::with_sides(ArmLayout base, const std::vector<int>& layers,
   const ArmSpec sides = blamed_sides(records_.ranges, arm(base), layers);
   const ArmRecord* record = find_arm(records_.arms, sides.text());
   if (record == nullptr) {
-    step = ask_kld({sides.text()}, "whether K or V alone in BF16 suffices");
+    step = ask_to_localise(AskKind::kKld, {sides.text()}, "whether K or V alone in BF16 suffices");
     return whole;
   }
   const double share = share_removed(all->kld, record->kld, kld_floor());
@@ -204,7 +199,8 @@ std::optional<Step> Machine::try_diffuse(ArmLayout base) {
   const Ablation ablation =
       ablate(wide, records_.arms, arm(base), order, longest(wide), kld_floor());
   if (!ablation.missing.empty()) {
-    return ask_kld(ablation.missing, "whether as many layers in BF16 as the capacity allows help");
+    return ask_to_localise(AskKind::kKld, ablation.missing,
+                           "whether as many layers in BF16 as the capacity allows help");
   }
   if (ablation.layers.empty()) return std::nullopt;
   const AblationPoint& last = ablation.points.back();
