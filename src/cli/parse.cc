@@ -150,11 +150,9 @@ std::vector<std::string> task_words() {
   return out;
 }
 
-void add_decide(CLI::App& app, DecideArgs& args) {
+/// What has to be shown.
+void add_margin(CLI::App* c, DecideArgs& args) {
   const CLI::Range kPoints(0.01, 99.0, "POINTS in [0.01, 99]");
-  CLI::App* c =
-      app.add_subcommand("decide", "the main job: which layout this model should use, and why");
-  add_run_options(c, args.run, "generated tasks and a text of kvscale's own");
   c->add_option_function<std::string>(
        "--margin",
        [&args](const std::string& name) {
@@ -163,6 +161,16 @@ void add_decide(CLI::App& app, DecideArgs& args) {
        },
        "standard (2 points per bucket, 1 overall) or quick (5 and 2.5) (default: standard)")
       ->check(CLI::IsMember({"standard", "quick"}));
+  c->add_option("--margin-bucket", args.bucket_points,
+                "points per bucket (default: the preset's, 2 or 5)")
+      ->check(kPoints);
+  c->add_option("--margin-overall", args.overall_points,
+                "points overall (default: the preset's, 1 or 2.5)")
+      ->check(kPoints);
+}
+
+/// What it is shown on.
+void add_plan_of_decide(CLI::App* c, DecideArgs& args) {
   c->add_option("--budget", args.budget_minutes,
                 "minutes that the run may take: a pilot's speed and flips choose margin (unless "
                 "--margin is given), lengths and looks before it begins, and the verdict says what "
@@ -191,26 +199,10 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 fmt::format("questions per document (default: {} under standard, {} under quick)",
                             thresholds::kQuestionsStandard, thresholds::kQuestionsQuick))
       ->check(whole_from(1));
-  c->add_option(
-      "--target", args.target,
-      "the engine that will serve, as in `kvscale targets`, with @DEVICE where one is meant "
-      "(vllm:flash_attn3@h100): its layouts, its numerics, and at the end its directory (default: "
-      "none is assumed, flags are printed for vLLM)");
-  c->add_option("--set", args.set,
-                "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
-                "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
-      ->allow_extra_args(false);
-  c->add_option("--seed", args.seed, "of the generated documents, and of sampled answers")
-      ->capture_default_str();
-  c->add_option(
-      "--timing", args.timing,
-      "timing records of the engine that serves (JSON Lines, docs/formats/run-folder.md): "
-      "speed is judged only with them (default: none)");
-  c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
-  add_estimator(c, args.estimator);
-  add_sampling(c, args.sampling, "answers are");
-  c->add_option("--dump-examples", args.dump_examples,
-                "a file for the generated questions that the run used, as JSON Lines");
+}
+
+/// Who answers, where it is not kvscale's own engine.
+void add_servers(CLI::App* c, DecideArgs& args) {
   c->add_option(
       "--control", args.control,
       "URL of a server with a 16-bit cache: servers answer instead of kvscale's own engine "
@@ -233,12 +225,35 @@ void add_decide(CLI::App& app, DecideArgs& args) {
   c->add_option("--api-key-env", args.api_key_env,
                 "environment variable that holds the servers' key");
   c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");
-  c->add_option("--margin-bucket", args.bucket_points,
-                "points per bucket (default: the preset's, 2 or 5)")
-      ->check(kPoints);
-  c->add_option("--margin-overall", args.overall_points,
-                "points overall (default: the preset's, 1 or 2.5)")
-      ->check(kPoints);
+}
+
+void add_decide(CLI::App& app, DecideArgs& args) {
+  CLI::App* c =
+      app.add_subcommand("decide", "the main job: which layout this model should use, and why");
+  add_run_options(c, args.run, "generated tasks and a text of kvscale's own");
+  add_margin(c, args);
+  add_plan_of_decide(c, args);
+  c->add_option(
+      "--target", args.target,
+      "the engine that will serve, as in `kvscale targets`, with @DEVICE where one is meant "
+      "(vllm:flash_attn3@h100): its layouts, its numerics, and at the end its directory (default: "
+      "none is assumed, flags are printed for vLLM)");
+  c->add_option("--set", args.set,
+                "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
+                "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
+      ->allow_extra_args(false);
+  c->add_option("--seed", args.seed, "of the generated documents, and of sampled answers")
+      ->capture_default_str();
+  c->add_option(
+      "--timing", args.timing,
+      "timing records of the engine that serves (JSON Lines, docs/formats/run-folder.md): "
+      "speed is judged only with them (default: none)");
+  c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
+  add_estimator(c, args.estimator);
+  add_sampling(c, args.sampling, "answers are");
+  c->add_option("--dump-examples", args.dump_examples,
+                "a file for the generated questions that the run used, as JSON Lines");
+  add_servers(c, args);
 }
 
 void add_plant(CLI::App& app, PlantArgs& args) {
