@@ -197,6 +197,9 @@ std::string served_options(const DecideArgs& args) {
   add("--server-model", args.server_model);
   add("--api-key-env", args.api_key_env);
   add("--api-key-file", args.api_key_file);
+  if (args.concurrency != DecideArgs().concurrency) {
+    out += fmt::format(" --concurrency {}", args.concurrency);
+  }
   return out;
 }
 
