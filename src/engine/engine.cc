@@ -20,7 +20,8 @@ ScaleTable table_for(const ArmSpec& spec, const std::optional<ScaleTable>& scale
   if (!spec.needs_scales()) {
     const char* source = spec.layout == ArmLayout::kBf16           ? "none: stored as BF16"
                          : spec.layout == ArmLayout::kFp8TokenHead ? "inline, per token and KV head"
-                                                                   : "scale 1.0 (none supplied)";
+                         : spec.layout == ArmLayout::kFp8DsMla ? "inline, per token and 128 values"
+                                                               : "scale 1.0 (none supplied)";
     return {model.num_layers, model.num_kv_heads, source};
   }
   if (!scales)
@@ -106,7 +107,7 @@ Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
 
 int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
                     int64_t capacity_tokens) {
-  if (spec.math == Math::kFp8 && spec.layout == ArmLayout::kFp8TokenHead) {
+  if (spec.math == Math::kFp8 && has_inline_scales(stored_format(spec.layout))) {
     throw UnsupportedError(fmt::format(
         "arm {}: needed math=fp8 over inline scales, this device supports math=bf16 there",
         spec.text()));
