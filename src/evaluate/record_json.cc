@@ -179,6 +179,7 @@ std::string record_to_json(const CapacityRecord& record) { return write(record);
 std::string record_to_json(const TimingRecord& record) { return write(record); }
 std::string record_to_json(const SupportRecord& record) { return write(record); }
 std::string record_to_json(const FactsRecord& record) { return write(record); }
+std::string record_to_json(const CurveRecord& record) { return write(record); }
 
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
   const OrderedJson object = parse_object(json, where);
@@ -199,9 +200,10 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(TimingRecord())) return read_into(object, where, out.timings);
   if (is(SupportRecord())) return read_into(object, where, out.supports);
   if (is(FactsRecord())) return read_into(object, where, out.facts);
+  if (is(CurveRecord())) return read_into(object, where, out.curves);
   throw FormatError(
       fmt::format("{}: \"kind\": expected example, logit, range, arm, amax, calibration, capacity, "
-                  "timing, support or facts, found "
+                  "timing, support, facts or curve, found "
                   "\"{}\"",
                   where, kind));
 }

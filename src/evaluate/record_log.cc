@@ -163,6 +163,7 @@ void RecordLog::append(const CapacityRecord& record) { append_to(records_.capaci
 void RecordLog::append(const TimingRecord& record) { append_to(records_.timings, record); }
 void RecordLog::append(const SupportRecord& record) { append_to(records_.supports, record); }
 void RecordLog::append(const FactsRecord& record) { append_to(records_.facts, record); }
+void RecordLog::append(const CurveRecord& record) { append_to(records_.curves, record); }
 
 void RecordLog::append(std::span<const ExampleRecord> records) {
   if (records.empty()) return;

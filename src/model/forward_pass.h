@@ -41,6 +41,7 @@ class Model::ForwardPass {
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
+  void show_output(const HiddenStates& hidden);
   void mlp_block(const Layer& layer);
 
   AttentionTap tap(size_t segment, int64_t l) const;

@@ -84,8 +84,13 @@ void Model::logits(const HiddenStates& hidden, std::span<const int64_t> rows, fl
     x.insert(x.end(), hidden.normed_.begin() + row * size,
              hidden.normed_.begin() + (row + 1) * size);
   }
-  matmul(weights_->head, TensorView::contiguous(x.data(), DType::kBF16, {std::ssize(rows), size}),
-         TensorView::contiguous(out, DType::kF32, {std::ssize(rows), spec().vocab_size}));
+  head_logits(x, out);
+}
+
+void Model::head_logits(std::span<const uint16_t> rows, float* out) const {
+  const int64_t size = spec().hidden_size, count = std::ssize(rows) / size;
+  matmul(weights_->head, TensorView::contiguous(rows.data(), DType::kBF16, {count, size}),
+         TensorView::contiguous(out, DType::kF32, {count, spec().vocab_size}));
 }
 
 }  // namespace kv

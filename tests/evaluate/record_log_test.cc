@@ -107,6 +107,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<TimingRecord>(), num_fields<TimingRecord>());
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
   EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
+  EXPECT_EQ(num_visited<CurveRecord>(), num_fields<CurveRecord>());
 }
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
@@ -120,6 +121,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto timing = filled<TimingRecord>(650);
   const auto support = filled<SupportRecord>(700);
   const auto facts = filled<FactsRecord>(800);
+  const auto curve = filled<CurveRecord>(900);
   {
     RecordLog log(path_);
     log.append(example);
@@ -132,6 +134,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(timing);
     log.append(support);
     log.append(facts);
+    log.append(curve);
   }
   const RecordLog log(path_);
   EXPECT_EQ(log.bytes_cut(), 0);
@@ -150,6 +153,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(timing, records->timings.at(0));
     expect_equal(support, records->supports.at(0));
     expect_equal(facts, records->facts.at(0));
+    expect_equal(curve, records->curves.at(0));
   }
 }
 
@@ -232,8 +236,8 @@ TEST_F(RecordLogTest, ABrokenLineThatIsNotTheLastIsAnError) {
   const std::string file = path_.string();
   EXPECT_NE(message_of("torn\n" + whole).find(file + ": line 1: not JSON"), std::string::npos);
   EXPECT_NE(message_of(whole + "\n" + whole).find("line 3: not JSON"), std::string::npos);
-  EXPECT_EQ(message_of(replaced("\"schema\":3", "\"schema\":1")),
-            file + ": line 1: \"schema\": expected 3, found 1");
+  EXPECT_EQ(message_of(replaced("\"schema\":4", "\"schema\":1")),
+            file + ": line 1: \"schema\": expected 4, found 1");
   EXPECT_NE(message_of(replaced("\"kind\":\"arm\"", "\"kind\":\"arms\"")).find("found \"arms\""),
             std::string::npos);
   EXPECT_EQ(message_of(replaced("\"tokens\":0", "\"tokens\":\"0\"")),
@@ -372,6 +376,7 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   expect_documented<TimingRecord>(page);
   expect_documented<SupportRecord>(page);
   expect_documented<FactsRecord>(page);
+  expect_documented<CurveRecord>(page);
 }
 
 }  // namespace
