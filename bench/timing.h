@@ -19,6 +19,7 @@ using Call = std::function<void(cuda::StreamHandle)>;
 /// Captures all calls in one graph and replays it: launches cost what they cost in a graph, and
 /// calls that rotate over more bytes than the L2 holds find it cold.
 inline Timing time_calls(const std::vector<Call>& calls, int replays = 15) {
+  cuda::check(cudaDeviceSynchronize(), "what the calls read");  // uploaded on another stream
   const cuda::Stream stream;
   cudaGraph_t graph;
   cudaGraphExec_t exec;

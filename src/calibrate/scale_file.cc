@@ -97,8 +97,10 @@ OrderedJson body(const Calibration& c) {
                    {"attention", c.source.attention},
                    {"machine", c.source.machine}};
   out["warnings"] = c.warnings;
+  // Half of one example is none: nothing is known, which is not an amax of 0.
+  const bool has_half = c.source.examples >= 2;
   out["convergence"] = {{"examples", c.source.examples / 2},
-                        {"amax", side_numbers(c, c.half_amax)}};
+                        {"amax", has_half ? side_numbers(c, c.half_amax) : OrderedJson(nullptr)}};
   out["amax"] = head_lists(c, c.amax);
   if (c.estimator.needs_values()) {
     out["ranges_per_tensor"] = side_numbers(c, c.tensor_ranges);
@@ -286,7 +288,9 @@ Calibration parse(const OrderedJson& json, const std::string& file) {
   const auto half = reader.of<OrderedJson>("convergence", "amax");
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
     for (const Side side : kSides) {
-      c.half_amax.push_back(reader.magnitude(half, "convergence.amax", layer, side));
+      const bool is_known = c.source.examples >= 2;
+      c.half_amax.push_back(is_known ? reader.magnitude(half, "convergence.amax", layer, side)
+                                     : 0.0f);
       for (int64_t head = 0; head < c.num_kv_heads; ++head)
         c.amax.push_back(reader.magnitude(amax, "amax", layer, side, head));
     }

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "checkpoint/content_hash.h"
+#include "checkpoint/family.h"
 #include "checkpoint/model_files.h"
 #include "kvscale/error.h"
 
@@ -114,15 +115,15 @@ struct Checkpoint::State {
   const StoredTensor& rows_of(std::string_view name, int64_t first_row, int64_t num_rows) const;
 };
 
-// Moves the tensors of the architecture from the file's names to Hugging Face's.
+// Moves the tensors of the architecture from the file's names to the model's.
 void Checkpoint::State::index_tensors() {
-  const bool is_interleaved = files.is_gguf && files.spec.architecture == "llama";
+  const bool is_interleaved = files.is_gguf && family_of(files.spec).is_interleaved_in_gguf();
   std::map<std::string, StoredTensor, std::less<>> rest = files.tensors;
   for (const RequiredTensor& needed : required) {
-    const auto found = rest.find(file_tensor_name(files, needed));
+    const Place& place = needed.place(files.is_gguf);
     TensorEntry& entry = entries.emplace_back();
-    entry.tensor = std::move(found->second);
-    rest.erase(found);
+    entry.tensor = stored_part(files.tensors.find(place.name)->second, place, needed);
+    rest.erase(place.name);
     if (is_interleaved && needed.is_rotated) {
       entry.tensor.interleaved_head_dim = files.spec.head_dim;
     }
@@ -216,6 +217,7 @@ std::vector<std::string> Checkpoint::unread() const {
     if (!entry.was_read.load(std::memory_order_relaxed)) names.push_back(entry.tensor.name);
   }
   std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // parts of one tensor
   return names;
 }
 

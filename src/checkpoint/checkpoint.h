@@ -19,7 +19,8 @@ class GgufFile;
 ///
 /// Tensors go by their Hugging Face names ("model.layers.3.self_attn.q_proj.weight",
 /// "lm_head.weight", ...) and in that layout, [out, in], whichever the file: rows of Q and K that
-/// GGUF keeps interleaved for architecture llama come back in half-split order. All methods are
+/// GGUF keeps interleaved for architecture llama come back in half-split order, and projections or
+/// experts that a file keeps in one tensor go by the names that they have apart. All methods are
 /// safe to call from several threads at once.
 class Checkpoint {
  public:

@@ -38,7 +38,7 @@ std::string spec_text(const ModelSpec& spec) {
 std::string content_sha256(const ModelSpec& spec, std::span<const RequiredTensor> required,
                            std::span<const StoredTensor* const> tensors) {
   Sha256 sha;
-  sha.add_field(spec_text(spec));
+  sha.add_field(spec_text(spec) + other_parts_text(spec));
   for (size_t i = 0; i < required.size(); ++i) {
     sha.add_field(fmt::format("{} {} {}", required[i].name, tensors[i]->encoding->name,
                               shape_text(tensors[i]->shape)));

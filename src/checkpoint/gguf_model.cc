@@ -2,93 +2,42 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
+#include "checkpoint/family.h"
+#include "checkpoint/gguf_fields.h"
 #include "checkpoint/model_files.h"
 #include "kvscale/error.h"
 
 namespace kv {
 namespace {
 
-// Reads keys of `architecture.` with the file's name in every message.
-class GgufFields {
- public:
-  GgufFields(const GgufFile& gguf, std::string architecture)
-      : metadata_(gguf.metadata()),
-        file_(gguf.file_name()),
-        architecture_(std::move(architecture)) {}
-
-  const std::string& file() const { return file_; }
-  std::string key(std::string_view suffix) const {
-    return fmt::format("{}.{}", architecture_, suffix);
-  }
-
-  std::optional<int> integer(std::string_view suffix, const IntRange& range) const {
-    const std::string full = key(suffix);
-    if (metadata_.is_array(full)) return same_for_all_layers(full, range);
-    const std::optional<int64_t> value = metadata_.integer(full);
-    if (!value) return std::nullopt;
-    return expect_within(range, *value, file_, full);
-  }
-
-  int required_integer(std::string_view suffix, const IntRange& range) const {
-    const std::optional<int> value = integer(suffix, range);
-    if (!value) fail_absent(suffix);
-    return *value;
-  }
-
-  std::optional<double> number(std::string_view suffix) const {
-    return metadata_.number(key(suffix));
-  }
-
-  double required_number(std::string_view suffix) const {
-    const std::optional<double> value = number(suffix);
-    if (!value) fail_absent(suffix);
-    return *value;
-  }
-
-  std::optional<std::string> text(std::string_view suffix) const {
-    return metadata_.text(key(suffix));
-  }
-
- private:
-  int same_for_all_layers(const std::string& full, const IntRange& range) const {
-    const std::vector<int64_t> list = metadata_.integers(full);
-    const bool same =
-        std::adjacent_find(list.begin(), list.end(), std::not_equal_to<>()) == list.end();
-    if (list.empty() || !same) {
-      throw UnsupportedError(
-          fmt::format("{}: {}: expected one value for all layers, found a list of {} that differ",
-                      file_, full, list.size()));
-    }
-    return expect_within(range, list[0], file_, full);
-  }
-
-  [[noreturn]] void fail_absent(std::string_view suffix) const {
-    throw FormatError(fmt::format("{}: {}: expected this key, found none", file_, key(suffix)));
-  }
-
-  const GgufMetadata& metadata_;
-  std::string file_;
-  std::string architecture_;
-};
+void expect_zero(const GgufFields& fields, std::string_view suffix) {
+  const double value = fields.number(suffix).value_or(0.0);
+  if (value == 0.0) return;
+  throw UnsupportedError(fmt::format("{}: {}: expected 0 or no such key, found {}", fields.file(),
+                                     fields.key(suffix), value));
+}
 
 // Keys that change what a layer computes. Read as 0 when absent; anything else needs code that is
 // not there.
 constexpr std::array<std::string_view, 9> kMustBeZero{
-    "expert_count",           "attention.sliding_window",
-    "attn_logit_softcapping", "final_logit_softcapping",
-    "attention.scale",        "logit_scale",
-    "attention.clamp_kqv",    "embedding_scale",
-    "residual_scale"};
+    "attention.scale",   "logit_scale",         "attention.clamp_kqv",  "embedding_scale",
+    "residual_scale",    "expert_shared_count", "expert_weights_scale", "leading_dense_block_count",
+    "expert_group_count"};
 
-void refuse_unknown_parts(const GgufFields& fields) {
-  for (const std::string_view suffix : kMustBeZero) {
-    const double value = fields.number(suffix).value_or(0.0);
-    if (value == 0.0) continue;
-    throw UnsupportedError(fmt::format("{}: {}: expected 0 or no such key, found {}", fields.file(),
-                                       fields.key(suffix), value));
-  }
+// Where GGUF says which layers have a window; llama.cpp has none for architecture llama.
+bool has_gguf_windows(const Family& family) {
+  return !family.is_interleaved_in_gguf() &&
+         (family.windows == WindowRule::kAll || family.windows == WindowRule::kAllButEvery);
+}
+
+void refuse_unknown_parts(const GgufFields& fields, const Family& family) {
+  for (const std::string_view suffix : kMustBeZero) expect_zero(fields, suffix);
+  if (!has_gguf_windows(family)) expect_zero(fields, "attention.sliding_window");
+  if (family.attention_cap == 0.0) expect_zero(fields, "attn_logit_softcapping");
+  if (!family.is_gemma) expect_zero(fields, "final_logit_softcapping");
 }
 
 void read_head_dim(const GgufFields& fields, ModelSpec& spec) {
@@ -149,6 +98,11 @@ void read_rope(const GgufFields& fields, RopeSpec& rope) {
 
 // llama3's scaling comes as a tensor of divisors.
 void read_freq_divisors(ModelFiles& files) {
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    if (!files.tensors.contains(name)) continue;
+    throw UnsupportedError(
+        fmt::format("{}: tensor {:?}: longrope is not supported", files.label, name));
+  }
   const auto found = files.tensors.find("rope_freqs.weight");
   if (found == files.tensors.end()) return;
   const StoredTensor& tensor = found->second;
@@ -196,17 +150,64 @@ void read_vocab_size(const GgufFields& fields, const GgufMetadata& metadata, Mod
   }
 }
 
-ModelSpec read_spec(const GgufFile& gguf) {
+// Where two families share the name, the one with as many experts as the file declares.
+const Family& read_family(const GgufFile& gguf) {
+  const std::string name = gguf.metadata().text("general.architecture").value_or("");
+  const int64_t experts = gguf.metadata().integer(name + ".expert_count").value_or(0);
+  const Family* family = find_gguf_family(name, experts != 0);
+  if (family != nullptr) return *family;
+  if (find_gguf_family(name, experts == 0) != nullptr) {
+    throw UnsupportedError(
+        fmt::format("{}: {}.expert_count: {} is not supported", gguf.file_name(), name, experts));
+  }
+  throw UnsupportedError(fmt::format("{}: general.architecture: expected one of {}, found {:?}",
+                                     gguf.file_name(), known_gguf_architectures(), name));
+}
+
+std::vector<int> read_windows(const GgufFields& fields, const Family& family, int num_layers) {
+  if (!has_gguf_windows(family)) return {};
+  const IntRange range{0, kWindowRange.most};
+  const int window = family.windows == WindowRule::kAll
+                         ? fields.integer("attention.sliding_window", range).value_or(0)
+                         : fields.required_integer("attention.sliding_window", range);
+  Family rule = family;
+  const IntRange periods{1, kNumLayersRange.most};
+  const std::optional<int> every = fields.integer("attention.sliding_window_pattern", periods);
+  if (every) rule.full_every = *every;
+  return windows_by_rule(rule, num_layers, window, num_layers);
+}
+
+// llama.cpp: the query's scale of the largest model of either kind is (hidden_size / heads)^-0.5.
+void read_gemma(const GgufFields& fields, ModelSpec& spec) {
+  const int largest = spec.architecture == "gemma2" ? 46 : 62;
+  if (spec.num_layers == largest) {
+    const double size = static_cast<double>(spec.hidden_size) / spec.num_q_heads;
+    if (size != spec.head_dim) spec.softmax_scale = 1.0 / std::sqrt(size);
+  }
+  const Family& family = family_of(spec);
+  spec.attention_soft_cap = fields.number("attn_logit_softcapping").value_or(family.attention_cap);
+  spec.logit_soft_cap = fields.number("final_logit_softcapping").value_or(family.logit_cap);
+  spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  if (!family.has_window_rope || spec.windows.empty()) return;
+  spec.window_rope.emplace();
+  spec.window_rope->theta = fields.number("rope.freq_base_swa").value_or(10000.0);
+}
+
+void read_experts(const GgufFields& fields, const Family& family, ModelSpec& spec) {
+  const IntRange range{1, kExpertsRange.most};
+  spec.num_experts = fields.required_integer("expert_count", range);
+  spec.experts_per_token = fields.required_integer("expert_used_count", range);
+  spec.renormalizes_experts = true;  // llama.cpp: always for these architectures
+  if (family.experts == ExpertNames::kMixtral) return;
+  spec.intermediate_size = fields.required_integer("expert_feed_forward_length", kSizeRange);
+}
+
+ModelSpec read_spec(const GgufFile& gguf, const Family& family) {
   const GgufMetadata& metadata = gguf.metadata();
   ModelSpec spec;
-  spec.architecture = metadata.text("general.architecture").value_or("");
-  if (spec.architecture != "llama" && spec.architecture != "qwen2") {
-    throw UnsupportedError(
-        fmt::format("{}: general.architecture: expected llama or qwen2, found {:?}",
-                    gguf.file_name(), spec.architecture));
-  }
-  const GgufFields fields(gguf, spec.architecture);
-  refuse_unknown_parts(fields);
+  spec.architecture = family.hf_type;
+  const GgufFields fields(gguf, std::string(family.gguf));
+  refuse_unknown_parts(fields, family);
   spec.name = metadata.text("general.name").value_or("");
   spec.num_layers = fields.required_integer("block_count", kNumLayersRange);
   spec.hidden_size = fields.required_integer("embedding_length", kSizeRange);
@@ -219,6 +220,10 @@ ModelSpec read_spec(const GgufFile& gguf) {
   read_head_dim(fields, spec);
   read_vocab_size(fields, metadata, spec);
   read_rope(fields, spec.rope);
+  spec.windows = read_windows(fields, family, spec.num_layers);
+  take_family_parts(family, spec);
+  if (family.is_gemma) read_gemma(fields, spec);
+  if (family.experts != ExpertNames::kNone) read_experts(fields, family, spec);
   read_tokens(metadata, gguf.file_name(), spec);
   return spec;
 }
@@ -230,13 +235,13 @@ ModelFiles read_gguf_model(const std::filesystem::path& path) {
   files.gguf = std::make_unique<GgufFile>(path);
   files.label = files.gguf->file_name();
   files.is_gguf = true;
-  files.spec = read_spec(*files.gguf);
+  const Family& family = read_family(*files.gguf);
+  files.spec = read_spec(*files.gguf, family);
   files.chat_template = files.gguf->metadata().text("tokenizer.chat_template").value_or("");
   for (const StoredTensor& tensor : files.gguf->tensors())
     files.tensors.emplace(tensor.name, tensor);
   files.spec.tied_embeddings = !files.tensors.contains("output.weight");
-  files.spec.has_qkv_bias =
-      files.spec.architecture == "qwen2" || files.tensors.contains("blk.0.attn_q.bias");
+  files.spec.has_qkv_bias = family.has_qkv_bias || files.tensors.contains("blk.0.attn_q.bias");
   files.spec.has_o_bias = files.tensors.contains("blk.0.attn_output.bias");
   read_freq_divisors(files);
   validate(files.spec, files.label);

@@ -177,6 +177,11 @@ ModelFiles read_hf_model(const fs::path& folder) {
   read_tokenizer_config(folder, files);
   drop_repeats(files.spec.eos_ids);
   validate(files.spec, "config.json");
+  if (files.spec.rope.type == RopeType::kDynamic) {
+    files.notes.push_back(
+        "RoPE of type dynamic stretches nothing up to max_position_embeddings, as in transformers; "
+        "engines that stretch every position store other keys");
+  }
   read_weights(folder, files);
   note_stray_files(folder, files);
   return files;

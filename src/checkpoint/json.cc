@@ -107,6 +107,11 @@ const Json* JsonFields::find(std::string_view key) const {
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
+bool JsonFields::is_null(std::string_view key) const {
+  const auto found = object_->find(key);
+  return found != object_->end() && found->is_null();
+}
+
 JsonFields JsonFields::object(std::string_view key) const {
   const Json* value = find(key);
   if (value == nullptr) fail_absent(key);

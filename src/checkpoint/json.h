@@ -22,6 +22,7 @@ class JsonFields {
   JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "");
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  bool is_null(std::string_view key) const;  // there, but null
   const nlohmann::json* find(std::string_view key) const;
   JsonFields object(std::string_view key) const;  // throws when it is absent
 

@@ -28,7 +28,7 @@ std::set<int64_t> layers_found(const ModelFiles& files,
   std::set<std::string, std::less<>> suffixes;
   const std::string first = std::string(prefix) + "0.";
   for (const RequiredTensor& tensor : required) {
-    const std::string& name = file_tensor_name(files, tensor);
+    const std::string& name = tensor.place(files.is_gguf).name;
     if (name.starts_with(first)) suffixes.insert(name.substr(first.size()));
   }
   std::set<int64_t> layers;
@@ -58,7 +58,8 @@ void expect_layers(const ModelFiles& files, const std::vector<RequiredTensor>& r
 }
 
 void expect_tensor(const ModelFiles& files, const RequiredTensor& required) {
-  const std::string& name = file_tensor_name(files, required);
+  const Place& place = required.place(files.is_gguf);
+  const std::string& name = place.name;
   const auto found = files.tensors.find(name);
   if (found == files.tensors.end()) {
     const bool is_head = required.name == "lm_head.weight";
@@ -66,9 +67,9 @@ void expect_tensor(const ModelFiles& files, const RequiredTensor& required) {
                                   is_head ? ", though tie_word_embeddings is false" : ""));
   }
   const StoredTensor& tensor = found->second;
-  if (tensor.shape != required.shape) {
+  if (tensor.shape != place.shape) {
     throw FormatError(fmt::format("{}: tensor {:?}: expected shape {}, found {}", files.label, name,
-                                  shape_text(required.shape), shape_text(tensor.shape)));
+                                  shape_text(place.shape), shape_text(tensor.shape)));
   }
   const bool is_blocked_vector = tensor.shape.size() == 1 && tensor.encoding->is_blocked();
   if (tensor.encoding->decode == nullptr || is_blocked_vector) {
@@ -79,15 +80,35 @@ void expect_tensor(const ModelFiles& files, const RequiredTensor& required) {
   }
 }
 
+// A bias that the architecture has no place for would be missing from the results.
+void refuse_other_biases(const ModelFiles& files, const std::vector<RequiredTensor>& required) {
+  std::set<std::string_view> known;
+  for (const RequiredTensor& tensor : required) known.insert(tensor.place(files.is_gguf).name);
+  for (const auto& [name, tensor] : files.tensors) {
+    if (!name.ends_with(".bias") || known.contains(name)) continue;
+    throw UnsupportedError(fmt::format("{}: tensor {:?}: {} has no such bias here", files.label,
+                                       name, files.spec.architecture));
+  }
+}
+
 }  // namespace
 
-const std::string& file_tensor_name(const ModelFiles& files, const RequiredTensor& tensor) {
-  return files.is_gguf ? tensor.gguf_name : tensor.name;
+StoredTensor stored_part(const StoredTensor& whole, const Place& place,
+                         const RequiredTensor& needed) {
+  StoredTensor part = whole;
+  part.shape = needed.shape;
+  if (part.shape == whole.shape) return part;
+  const Encoding& encoding = *whole.encoding;
+  const int64_t row_bytes = part.row_values() / encoding.block_values * encoding.block_bytes;
+  part.bytes = whole.bytes.subspan(static_cast<size_t>(place.first_row * row_bytes),
+                                   static_cast<size_t>(part.num_rows() * row_bytes));
+  return part;
 }
 
 void expect_tensors(const ModelFiles& files, const std::vector<RequiredTensor>& required) {
   expect_layers(files, required);
   for (const RequiredTensor& tensor : required) expect_tensor(files, tensor);
+  refuse_other_biases(files, required);
 }
 
 }  // namespace kv

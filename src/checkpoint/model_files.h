@@ -27,7 +27,7 @@ struct ModelFiles {
   std::vector<std::unique_ptr<SafetensorsFile>> shards;
 };
 
-/// Reads metadata and container of a GGUF file of architecture llama or qwen2. Throws IoError,
+/// Reads metadata and container of a GGUF file of an architecture of family.h. Throws IoError,
 /// FormatError, UnsupportedError.
 ModelFiles read_gguf_model(const std::filesystem::path& path);
 
@@ -35,8 +35,9 @@ ModelFiles read_gguf_model(const std::filesystem::path& path);
 /// a Hugging Face directory. Throws likewise.
 ModelFiles read_hf_model(const std::filesystem::path& folder);
 
-/// The file's name of a tensor that the architecture needs.
-const std::string& file_tensor_name(const ModelFiles& files, const RequiredTensor& tensor);
+/// The part of a file's tensor, which has the place's shape, that is the tensor needed.
+StoredTensor stored_part(const StoredTensor& whole, const Place& place,
+                         const RequiredTensor& needed);
 
 /// Throws FormatError unless every tensor of the architecture is there with its shape, and
 /// UnsupportedError when one cannot be read. A file with other layers than it declares is told so

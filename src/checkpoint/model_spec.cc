@@ -1,6 +1,9 @@
 #include "checkpoint/model_spec.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
 
 #include "kvscale/error.h"
 
@@ -51,7 +54,53 @@ void validate_rope(const RopeSpec& rope, int head_dim, std::string_view file) {
   for (const float divisor : rope.freq_divisors) expect_positive(file, "rope_freqs", divisor);
 }
 
+void validate_parts(const ModelSpec& spec, std::string_view file) {
+  if (!spec.windows.empty() && spec.windows.size() != static_cast<size_t>(spec.num_layers)) {
+    fail(file, "windows", fmt::format("one for each of {} layers", spec.num_layers),
+         fmt::format("{}", spec.windows.size()));
+  }
+  if (spec.softmax_scale != 0.0) expect_positive(file, "softmax scale", spec.softmax_scale);
+  if (spec.attention_soft_cap != 0.0) {
+    expect_positive(file, "attn_logit_softcapping", spec.attention_soft_cap);
+  }
+  if (spec.logit_soft_cap != 0.0) {
+    expect_positive(file, "final_logit_softcapping", spec.logit_soft_cap);
+  }
+  expect_positive(file, "embedding scale", spec.embedding_scale);
+  expect_within(kExpertsRange, spec.num_experts, file, "num_experts");
+  if (spec.num_experts == 0) return;
+  expect_within({1, spec.num_experts}, spec.experts_per_token, file, "num_experts_per_tok");
+}
+
 }  // namespace
+
+double ModelSpec::score_scale() const {
+  return softmax_scale != 0.0 ? softmax_scale : 1.0 / std::sqrt(static_cast<double>(head_dim));
+}
+
+std::string other_parts_text(const ModelSpec& spec) {
+  const ModelSpec plain;
+  std::string out;
+  const auto add = [&](const char* what, auto value, auto absent) {
+    if (value != absent) out += fmt::format(" {} {}", what, value);
+  };
+  if (spec.window_rope) {
+    out += fmt::format(" window rope {} {} {}", spec.window_rope->theta,
+                       name(spec.window_rope->type), spec.window_rope->factor);
+  }
+  if (!spec.windows.empty()) out += fmt::format(" windows {}", fmt::join(spec.windows, ","));
+  add("softmax", spec.softmax_scale, plain.softmax_scale);
+  add("cap", spec.attention_soft_cap, plain.attention_soft_cap);
+  add("logit cap", spec.logit_soft_cap, plain.logit_soft_cap);
+  add("embedding", spec.embedding_scale, plain.embedding_scale);
+  add("activation", static_cast<int>(spec.activation), static_cast<int>(plain.activation));
+  add("qk norm", spec.has_qk_norm, plain.has_qk_norm);
+  add("post norms", spec.has_post_norms, plain.has_post_norms);
+  add("experts", spec.num_experts, plain.num_experts);
+  add("of them", spec.experts_per_token, plain.experts_per_token);
+  add("renormalized", spec.renormalizes_experts, plain.renormalizes_experts);
+  return out;
+}
 
 int expect_within(const IntRange& range, int64_t value, std::string_view file,
                   std::string_view field) {
@@ -81,6 +130,8 @@ void validate(const ModelSpec& spec, std::string_view file) {
   if (spec.bos_id) expect_token(file, "bos token", *spec.bos_id, spec.vocab_size);
   for (const int32_t id : spec.eos_ids) expect_token(file, "eos token", id, spec.vocab_size);
   validate_rope(spec.rope, spec.head_dim, file);
+  if (spec.window_rope) validate_rope(*spec.window_rope, spec.head_dim, file);
+  validate_parts(spec, file);
 }
 
 }  // namespace kv

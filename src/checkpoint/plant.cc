@@ -17,6 +17,7 @@
 #include <span>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/family.h"
 #include "checkpoint/model_files.h"
 #include "checkpoint/plant_offset.h"
 #include "checkpoint/scales/export_folder.h"
@@ -85,7 +86,20 @@ class EditList {
   Edits edits_;
 };
 
+// Where a factor on the rows of Q and K would have no effect, or no rows of its own.
+void expect_plain_projections(const PlantRequest& request, const ModelSpec& spec) {
+  if (request.kind == PlantKind::kBenign) return;
+  if (family_of(spec).has_fused_projections) {
+    throw UnsupportedError(
+        fmt::format("plant: model_type {}: Q, K and V lie in one tensor", spec.architecture));
+  }
+  if (!spec.has_qk_norm || request.side == 'v') return;
+  throw UnsupportedError(fmt::format(
+      "plant: model_type {}: keys pass a norm, which undoes any factor", spec.architecture));
+}
+
 void expect_fitting(const PlantRequest& request, const ModelSpec& spec, const fs::path& folder) {
+  expect_plain_projections(request, spec);
   for (const int64_t layer : request.layers) {
     if (layer >= 0 && layer < spec.num_layers) continue;
     throw ValueError(

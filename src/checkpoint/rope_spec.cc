@@ -57,6 +57,8 @@ std::string_view name(RopeType type) {
       return "llama3";
     case RopeType::kYarn:
       return "yarn";
+    case RopeType::kDynamic:
+      return "dynamic";
   }
   return "unknown";
 }

@@ -8,16 +8,18 @@
 namespace kv {
 
 /// How the rotation frequencies were stretched for longer contexts, by Hugging Face's names.
-enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn };
+/// kDynamic stretches only what lies beyond max_position_embeddings, where nothing is run: up to
+/// there it is kDefault (so in transformers; vLLM stretches every position).
+enum class RopeType : uint8_t { kDefault, kLinear, kLlama3, kYarn, kDynamic };
 
-/// "default", "linear", "llama3", "yarn"
+/// "default", "linear", "llama3", "yarn", "dynamic"
 std::string_view name(RopeType type);
 
 /// Rotary position embedding of a model, pairs half-split: component i turns with i + head_dim / 2.
 struct RopeSpec {
   double theta = 10000.0;
   RopeType type = RopeType::kDefault;
-  double factor = 1.0;                           // linear, llama3, yarn
+  double factor = 1.0;                           // all but default
   double low_freq_factor = 1.0;                  // llama3
   double high_freq_factor = 4.0;                 // llama3
   double original_max_positions = 0.0;           // llama3, yarn: context of the pretraining

@@ -16,7 +16,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kMostNameShown = 120;
 
 struct Entry {
@@ -123,9 +122,9 @@ void expect_no_gaps(const std::vector<Entry>& entries, uint64_t data_bytes,
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : file_(path) {
   ByteReader reader(file_.bytes(), file_name());
   const auto header_bytes = reader.number<uint64_t>("the header's length");
-  if (header_bytes > kMostHeaderBytes) {
+  if (header_bytes > kMostSafetensorsHeaderBytes) {
     throw FormatError(fmt::format("{}: expected a header of at most {} bytes, found {}",
-                                  file_name(), kMostHeaderBytes, header_bytes));
+                                  file_name(), kMostSafetensorsHeaderBytes, header_bytes));
   }
   const std::span<const uint8_t> text = reader.take(header_bytes, "the header");
   if (text.empty() || text[0] != '{') {

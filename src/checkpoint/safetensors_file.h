@@ -9,6 +9,9 @@
 
 namespace kv {
 
+/// The longest header of a safetensors file, by the format itself.
+inline constexpr uint64_t kMostSafetensorsHeaderBytes = 100'000'000;
+
 /// One safetensors file, memory-mapped.
 class SafetensorsFile {
  public:

@@ -39,15 +39,26 @@ struct CalibrateArgs {
   int64_t warmup = 0;  // only so many requests; 0 = all
 };
 
+/// How answers and continuations are decoded; greedy unless the temperature is above 0.
+struct SamplingArgs {
+  double temperature = 0, top_p = 1;
+  int64_t samples = 0;  // of each question; 0: nobody said
+};
+
 struct EvalArgs {
   RunArgs run;
   std::vector<std::string> arms;
   std::vector<int64_t> buckets;
+  int64_t generate = 0;  // tokens after each prompt
+  SamplingArgs sampling;
+  uint64_t seed = 20260;  // of the samples
 };
 
 struct DecideArgs {
   RunArgs run;
   std::string margin = "standard";
+  bool is_margin_given = false;
+  double budget_minutes = 0;  // 0 = as long as the margin takes
   std::vector<int64_t> buckets;
   std::vector<std::string> tasks;
   int64_t documents = 0, questions = 0;  // per bucket, per document; 0 = what the margin needs
@@ -59,6 +70,7 @@ struct DecideArgs {
   std::string timing;  // records of the serving engine's speed; empty = none
   std::string estimator = "amax";
   std::string dump_examples;  // a file; empty: nobody asked for it
+  SamplingArgs sampling;
   double bucket_points = 0, overall_points = 0;  // 0 = the preset's
 };
 

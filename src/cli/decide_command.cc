@@ -6,6 +6,7 @@
 #include "checkpoint/hf_config.h"
 #include "checkpoint/scales/scale_set.h"
 #include "cli/export_verified.h"
+#include "cli/sampling_args.h"
 #include "cli/session.h"
 #include "cli/stored_run.h"
 #include "decide/set_option.h"
@@ -38,6 +39,7 @@ Commands commands(const DecideArgs& args) {
   if (!args.timing.empty()) repeat += " --timing " + quoted(args.timing);
   if (args.seed != defaults.seed) repeat += fmt::format(" --seed {}", args.seed);
   if (args.estimator != defaults.estimator) repeat += " --estimator " + args.estimator;
+  repeat += sampling_options(answer_sampling("decide", args.sampling, args.seed));
   std::string margin = "--margin " + args.margin;
   if (args.bucket_points > 0) margin += fmt::format(" --margin-bucket {}", args.bucket_points);
   if (args.overall_points > 0) margin += fmt::format(" --margin-overall {}", args.overall_points);
@@ -154,6 +156,7 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
       session.tokenizer().vocab_size() < kSmallVocabulary ? Form::kCompact : Form::kPlain;
   options.seed = args.seed;
   options.estimator = Estimator::parse(args.estimator);
+  options.sampling = answer_sampling("decide", args.sampling, args.seed);
   return options;
 }
 
@@ -161,14 +164,27 @@ StudyOptions study_options(const DecideArgs& args, const Session& session,
 std::string configuration(const StudyOptions& o, const std::vector<std::string>& set) {
   return fmt::format(
       "margin {} {} {}\nmath {} round {}\nlooks {}\ndocuments {} questions {}\nbuckets {}\n"
-      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}\nestimator {}",
+      "tasks {}\nseed {}\ntarget {}\nset {}\ngenerator {}\nestimator {}{}",
       o.decide.margin.bucket, o.decide.margin.overall, o.decide.margin.validity,
       o.decide.math == Math::kFp8 ? "fp8" : "bf16",
       o.decide.rounding == Rounding::kTruncate ? "truncate" : "nearest",
       fmt::join(o.decide.looks, ","), o.decide.documents, o.decide.questions_per_document,
       fmt::join(o.buckets, ","),
       o.tasks.empty() ? "piloted" : fmt::format("{}", fmt::join(o.tasks, ",")), o.seed,
-      o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text());
+      o.decide.target, fmt::join(set, " "), kGeneratorVersion, o.estimator.text(),
+      sampling_configuration(o.sampling));
+}
+
+/// A run of an arm at a length is timed once: another id makes it no second one.
+void refuse_same_run(const std::string& file, const TimingRecord& record, const RecordLog& log) {
+  for (const TimingRecord& known : log.timings()) {
+    if (known.arm != record.arm || known.bucket != record.bucket || known.run != record.run) {
+      continue;
+    }
+    throw FormatError(fmt::format(
+        "{}: {}: run {} of {} at {} is there already as {}: expected runs that are numbered on",
+        file, record.record_id, record.run, record.arm, record.bucket, known.record_id));
+  }
 }
 
 /// Takes timing records over into the run, each once.
@@ -183,6 +199,7 @@ void add_timings(const std::string& file, RecordLog& log) {
           fmt::format("{}: {}: expected times and throughput above 0", file, record.record_id));
     }
     if (!log.has(record.record_id)) {
+      refuse_same_run(file, record, log);
       log.append(record);
       continue;
     }

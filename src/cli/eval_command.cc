@@ -5,11 +5,14 @@
 
 #include "calibrate/fingerprint.h"
 #include "calibrate/representative.h"
+#include "cli/sampling_args.h"
 #include "cli/session.h"
 #include "decide/thresholds.h"
+#include "evaluate/generation.h"
 #include "kvscale/error.h"
 #include "report/eval_report.h"
 #include "study/capacity.h"
+#include "study/continuation_pass.h"
 #include "study/scan.h"
 #include "tensor/atomic_file.h"
 #include "tensor/mapped_file.h"
@@ -124,6 +127,28 @@ std::vector<ArmToRun> arms_to_run(const std::vector<std::string>& names,
   return out;
 }
 
+/// What is generated after the prompts; no tokens: nothing.
+ContinuationOptions continuation_options(const EvalArgs& args, const std::vector<int64_t>& edges) {
+  ContinuationOptions out;
+  out.block = "eval";
+  out.bucket_edges = edges;
+  out.tokens = args.generate;
+  out.sampling = answer_sampling("eval", args.sampling, args.seed);
+  if (args.generate > static_cast<int64_t>(kMostRecordedIds)) {
+    throw ValueError(fmt::format("eval: --generate: expected at most {}, found {}",
+                                 kMostRecordedIds, args.generate));
+  }
+  if (args.generate == 0 && !out.sampling.how.is_greedy()) {
+    throw ValueError("eval: --temperature: expected --generate beside it: nothing is sampled");
+  }
+  return out;
+}
+
+std::string continuation_configuration(const ContinuationOptions& options) {
+  if (options.tokens == 0) return "";
+  return fmt::format("\ngenerate {}{}", options.tokens, sampling_configuration(options.sampling));
+}
+
 }  // namespace
 
 int run_eval(const EvalArgs& args) {
@@ -133,10 +158,12 @@ int run_eval(const EvalArgs& args) {
     ArmSpec::parse(arm).formats(session.checkpoint().spec().num_layers);
   const std::vector<Prompt> prompts = session.prompts();
   const std::vector<int64_t> edges = args.buckets.empty() ? default_edges(prompts) : args.buckets;
-  const auto folder = session.run_folder("eval",
-                                         fmt::format("arms {} buckets {}{}", fmt::join(names, " "),
-                                                     fmt::join(edges, ","), scale_files(names)),
-                                         prompts);
+  const ContinuationOptions continuations = continuation_options(args, edges);
+  const auto folder = session.run_folder(
+      "eval",
+      fmt::format("arms {} buckets {}{}{}", fmt::join(names, " "), fmt::join(edges, ","),
+                  scale_files(names), continuation_configuration(continuations)),
+      prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
   const std::map<std::string, Calibration> files = read_scale_files(names);
@@ -146,6 +173,9 @@ int run_eval(const EvalArgs& args) {
   const auto model = session.model(progress);
   const std::vector<ArmToRun> arms = arms_to_run(names, files, session, model, prompts, progress);
   run_logit_pass(model, prompts, arms, {"eval", edges, BatchPlan{}, !files.empty()}, log, progress);
+  if (continuations.tokens > 0) {
+    run_continuation_pass(model, prompts, arms, continuations, log, progress);
+  }
   const std::vector<std::string> notices =
       calibration_notices(files, session, model, prompts, log, progress);
   progress.finish_line();
@@ -155,6 +185,7 @@ int run_eval(const EvalArgs& args) {
   report.prompts = session.prompt_facts(prompts);
   report.run = run_facts(log.facts(), args.run.command);
   report.logits = log.logits();
+  report.divergence = divergence_rows(log.records());
   report.notices = notices;
   for (const ArmToRun& arm : arms) {
     report.capacities.push_back(capacity_of(arm.spec, *model, model->spec().max_positions));

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 
@@ -9,10 +10,14 @@
 #include "cli/args.h"
 #include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
+#include "cli/sampling_args.h"
+#include "decide/thresholds.h"
+#include "evaluate/generation.h"
 #include "evaluate/generators.h"
 #include "kvscale/error.h"
 #include "kvscale/version.h"
 #include "study/study_options.h"
+#include "text/edit_distance.h"
 
 namespace kv::cli {
 namespace {
@@ -92,6 +97,19 @@ void add_estimator(CLI::App* command, std::string& estimator) {
       ->capture_default_str();
 }
 
+void add_sampling(CLI::App* command, SamplingArgs& args, const std::string& what) {
+  command->add_option("--temperature", args.temperature,
+                      "above 0: " + what +
+                          " sampled, with the same random numbers under every arm (default: 0, "
+                          "greedy)");
+  command->add_option("--top-p", args.top_p,
+                      "sample from the fewest most probable tokens that hold this share");
+  command
+      ->add_option("--samples", args.samples,
+                   fmt::format("of each, with a temperature (default: {})", kSamples))
+      ->check(whole_from(1));
+}
+
 void add_calibrate(CLI::App& app, CalibrateArgs& args) {
   CLI::App* c = app.add_subcommand("calibrate", "a scale file from the user's prompts");
   add_run_options(c, args.run, "refused: scales come from what will be served");
@@ -117,6 +135,13 @@ void add_eval(CLI::App& app, EvalArgs& args) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_from(1));
+  c->add_option("--generate", args.generate,
+                fmt::format("let every arm go on for N tokens after each prompt, at most {}, and "
+                            "say where it leaves BF16's way",
+                            kMostRecordedIds))
+      ->check(whole_from(1));
+  add_sampling(c, args.sampling, "continuations are");
+  c->add_option("--seed", args.seed, "of the samples")->capture_default_str();
 }
 
 std::vector<std::string> task_words() {
@@ -130,11 +155,22 @@ void add_decide(CLI::App& app, DecideArgs& args) {
   CLI::App* c =
       app.add_subcommand("decide", "the main job: which layout this model should use, and why");
   add_run_options(c, args.run, "generated tasks and a text of kvscale's own");
-  c->add_option("--margin", args.margin,
-                "standard (2 points per bucket, 1 overall) or quick (5 and 2.5)")
-      ->capture_default_str()
+  c->add_option_function<std::string>(
+       "--margin",
+       [&args](const std::string& name) {
+         args.margin = name;
+         args.is_margin_given = true;
+       },
+       "standard (2 points per bucket, 1 overall) or quick (5 and 2.5) (default: standard)")
       ->check(CLI::IsMember({"standard", "quick"}));
-  c->add_option("--buckets", args.buckets, "prompt lengths in tokens, as 512,1024,2048")
+  c->add_option("--budget", args.budget_minutes,
+                "minutes that the run may take: a pilot's speed and flips choose margin (unless "
+                "--margin is given), lengths and looks before it begins, and the verdict says what "
+                "was cut (default: none)")
+      ->check(CLI::Range(0.1, 1e6, "MINUTES from 0.1"));
+  c->add_option("--buckets", args.buckets,
+                "prompt lengths in tokens, as 512,1024,2048 (default: these, or powers of two that "
+                "the prompts reach and the model's context holds)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(whole_from(1));
@@ -147,31 +183,39 @@ void add_decide(CLI::App& app, DecideArgs& args) {
       ->allow_extra_args(false)
       ->check(CLI::IsMember(task_words()));
   c->add_option("--documents", args.documents,
-                "documents per bucket and block (default: what the margin needs)")
+                fmt::format("documents per bucket and block (default: {} under standard, {} under "
+                            "quick)",
+                            thresholds::kDocumentsStandard, thresholds::kDocumentsQuick))
       ->check(whole_from(2));
   c->add_option("--questions", args.questions,
-                "questions per document (default: what the margin needs)")
+                fmt::format("questions per document (default: {} under standard, {} under quick)",
+                            thresholds::kQuestionsStandard, thresholds::kQuestionsQuick))
       ->check(whole_from(1));
   c->add_option(
       "--target", args.target,
       "the engine that will serve, as in `kvscale targets`, with @DEVICE where one is meant "
-      "(vllm:flash_attn3@h100): its layouts, its numerics, and at the end its directory");
+      "(vllm:flash_attn3@h100): its layouts, its numerics, and at the end its directory (default: "
+      "none is assumed, flags are printed for vLLM)");
   c->add_option("--set", args.set,
                 "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
-  c->add_option("--seed", args.seed, "of the generated documents")->capture_default_str();
+  c->add_option("--seed", args.seed, "of the generated documents, and of sampled answers")
+      ->capture_default_str();
   c->add_option(
       "--timing", args.timing,
       "timing records of the engine that serves (JSON Lines, docs/formats/run-folder.md): "
-      "speed is judged only with them");
+      "speed is judged only with them (default: none)");
   c->add_option("--junit", args.junit, "write the verdict as JUnit XML to this file");
   add_estimator(c, args.estimator);
+  add_sampling(c, args.sampling, "answers are");
   c->add_option("--dump-examples", args.dump_examples,
                 "a file for the generated questions that the run used, as JSON Lines");
-  c->add_option("--margin-bucket", args.bucket_points, "points per bucket, instead of the preset's")
+  c->add_option("--margin-bucket", args.bucket_points,
+                "points per bucket (default: the preset's, 2 or 5)")
       ->check(kPoints);
-  c->add_option("--margin-overall", args.overall_points, "points overall, instead of the preset's")
+  c->add_option("--margin-overall", args.overall_points,
+                "points overall (default: the preset's, 1 or 2.5)")
       ->check(kPoints);
 }
 
@@ -224,6 +268,20 @@ void add_bench(CLI::App& app, BenchArgs& args) {
   c->add_flag("--json", args.json, "one JSON object on standard output");
 }
 
+/// A first word that is no command, with the one that may be meant.
+void refuse_unknown_command(const CLI::App& app, int argc, const char* const* argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  const std::string_view word = argv[1];
+  if (std::ranges::find(names, word) != names.end()) return;
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string_view near = nearest_word(word, known);
+  throw ValueError(fmt::format("command: expected one of {}, found \"{}\"{}",
+                               fmt::join(names, ", "), word,
+                               near.empty() ? "" : fmt::format("; did you mean {}?", near)));
+}
+
 }  // namespace
 
 std::string quoted(const std::string& word) {
@@ -259,6 +317,7 @@ int dispatch(int argc, const char* const* argv) {
   std::string command = "kvscale";
   for (int i = 1; i < argc; ++i) command += " " + quoted(argv[i]);
   scan.run.command = calibrate.run.command = eval.run.command = decide.run.command = command;
+  refuse_unknown_command(app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@
 #include "cli/session.h"
 #include "engine/arm.h"
 #include "kvscale/error.h"
+#include "model/model.h"
 #include "report/plan_report.h"
 
 namespace kv::cli {
@@ -43,8 +44,7 @@ PlanInput input_from(const PlanArgs& args) {
   const auto checkpoint = Checkpoint::open(model_path(args.model));
   const ModelSpec& spec = checkpoint->spec();
   input.model = args.model;
-  input.layers.assign(static_cast<size_t>(spec.num_layers),
-                      LayerGeometry{spec.num_kv_heads, spec.head_dim, 0});
+  input.layers = layer_geometry(spec);
   if (input.context == 0) input.context = spec.max_positions;
   return input;
 }

@@ -219,6 +219,7 @@ void AttendTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& 
             t.keys);
   WidenRows(page.side(Side::kV).format, stored_values(rows, first, end, t.copy), end - first, dim,
             t.padded_dim, t.values);
+  std::fill_n(t.values, unseen_keys(rows, first, end) * t.padded_dim, 0.0f);
   load_scales(rows, Side::kK, first, end, rows.score_scale * (rows.soft_cap > 0 ? 1.0f : kLog2E),
               t.key_scales);
   load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
@@ -260,14 +261,19 @@ void Attend(const AttendRows& rows, AttendScratch& scratch) {
 }
 
 void FinishRows(std::span<const RowsPart> parts, int64_t num_rows, int64_t head_dim,
-                float value_scale, float* out) {
+                float value_scale, const float* sinks, float* out) {
+  const bool is_alone = parts.size() == 1 && sinks == nullptr;
   for (int64_t r = 0; r < num_rows; ++r) {
     float largest = -FLT_MAX, sum = 0;
     for (const RowsPart& part : parts) largest = std::max(largest, part.largest[r]);
+    if (sinks != nullptr) {
+      largest = std::max(largest, sinks[r]);
+      sum = std::exp2(sinks[r] - largest);
+    }
     float* row = out + r * head_dim;
     std::fill_n(row, head_dim, 0.0f);
     for (const RowsPart& part : parts) {
-      const float weight = parts.size() == 1 ? 1.0f : std::exp2(part.largest[r] - largest);
+      const float weight = is_alone ? 1.0f : std::exp2(part.largest[r] - largest);
       sum += weight * part.sum[r];
       const float* values = part.values + r * head_dim;
 #pragma omp simd
@@ -317,8 +323,8 @@ void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, c
 }
 
 void finish_rows(std::span<const RowsPart> parts, int64_t num_rows, int64_t head_dim,
-                 float value_scale, float* out) {
-  HWY_DYNAMIC_DISPATCH(FinishRows)(parts, num_rows, head_dim, value_scale, out);
+                 float value_scale, const float* sinks, float* out) {
+  HWY_DYNAMIC_DISPATCH(FinishRows)(parts, num_rows, head_dim, value_scale, sinks, out);
 }
 
 }  // namespace kv::cpu

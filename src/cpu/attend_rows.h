@@ -58,14 +58,15 @@ std::string_view attend_rows_kernel();
 
 /// Combines parts of the same rows in the order given and divides by the sums: out[row] =
 /// softmax-weighted mean of V. One part is only divided. parts[i] points to [num_rows, head_dim]
-/// values, its largest and sums.
+/// values, its largest and sums. `sinks` [num_rows], in powers of two as `largest`, join the sums
+/// as keys without a value; or null.
 struct RowsPart {
   const float* values;
   const float* largest;
   const float* sum;
 };
 void finish_rows(std::span<const RowsPart> parts, int64_t num_rows, int64_t head_dim,
-                 float value_scale, float* out);
+                 float value_scale, const float* sinks, float* out);
 
 /// C[rows, n] = A[rows, k] B[k, n] (+ C when `accumulate`), F32, row-major with the given strides
 /// in elements. n must be a multiple of 16. One element's terms are added in the order of k,

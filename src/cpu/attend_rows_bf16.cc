@@ -119,6 +119,12 @@ HWY_INLINE void PairAll(StoredRows from, int64_t num_rows, int64_t n, int64_t st
   }
 }
 
+/// {a, b} -> {0, b}: pairs of keys whose first nobody sees. Pairs before it are not multiplied
+/// with.
+void ClearFirsts(uint32_t* pairs, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) pairs[i] &= 0xffff0000u;
+}
+
 void PairRows(Format format, StoredRows from, int64_t num_rows, int64_t n, int64_t stride,
               uint32_t* out) {
   is_fp8(format) ? PairAll<true>(from, num_rows, n, stride, out)
@@ -330,6 +336,8 @@ void AttendTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& 
            kTile, t.keys);
   PairRows(page.side(Side::kV).format, stored_values(rows, first, end, t.copy), end - first,
            page.head_dim, t.value_stride, t.values);
+  const int64_t unseen = unseen_keys(rows, first, end);
+  if (unseen % 2 != 0) ClearFirsts(t.values + unseen / 2 * t.value_stride, t.value_stride);
   const float to_log2 = rows.soft_cap > 0 ? 1.0f : kLog2E;
   load_scales(rows, Side::kK, first, end, rows.score_scale * to_log2, t.key_scales);
   load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);

@@ -54,6 +54,14 @@ void RmsNormRow(const float* x, const float* weight, int64_t n, float eps, uint1
   });
 }
 
+void RmsNormRowInPlace(float* x, const float* weight, int64_t n, float eps) {
+  const float factor = 1.0f / std::sqrt(SumOfSquares(x, n) / static_cast<float>(n) + eps);
+  ForEachVector(n, [&](auto d, int64_t i) HWY_ATTR {
+    const auto scaled = hn::Mul(hn::LoadU(d, x + i), hn::Set(d, factor));
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight + i)), d, x + i);
+  });
+}
+
 void AddBiasRow(const float* x, const float* bias, int64_t n, uint16_t* out) {
   ForEachVector(n, [&](auto d, int64_t i) HWY_ATTR {
     const auto b = bias == nullptr ? hn::Zero(d) : hn::LoadU(d, bias + i);
@@ -75,12 +83,28 @@ void RopeHead(const float* x, const float* bias, const float* cos, const float* 
   });
 }
 
+/// 1 / (1 + exp(-x)).
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Sigmoid(D d, V x) {
+  // Highway's Exp takes no more than 104, whose exponential is infinite in F32.
+  const auto e = hn::Exp(d, hn::Min(hn::Neg(x), hn::Set(d, 104.0f)));
+  return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), e));
+}
+
 void SiluMulRow(const float* gate, const float* up, int64_t n, uint16_t* out) {
   ForEachVector(n, [&](auto d, int64_t i) HWY_ATTR {
     const auto g = hn::LoadU(d, gate + i);
-    const auto sigmoid =
-        hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(g))));
-    StoreBf16(d, hn::Mul(hn::Mul(g, sigmoid), hn::LoadU(d, up + i)), out + i);
+    StoreBf16(d, hn::Mul(hn::Mul(g, Sigmoid(d, g)), hn::LoadU(d, up + i)), out + i);
+  });
+}
+
+void GeluTanhMulRow(const float* gate, const float* up, int64_t n, uint16_t* out) {
+  ForEachVector(n, [&](auto d, int64_t i) HWY_ATTR {
+    // (1 + tanh(u)) / 2 = sigmoid(2 u), with 2 u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+    const auto x = hn::LoadU(d, gate + i);
+    const auto cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.071354816f), hn::Set(d, 1.5957691f));
+    const auto gelu = hn::Mul(x, Sigmoid(d, hn::Mul(x, cubic)));
+    StoreBf16(d, hn::Mul(gelu, hn::LoadU(d, up + i)), out + i);
   });
 }
 
@@ -98,13 +122,19 @@ HWY_AFTER_NAMESPACE();
 namespace kv::cpu {
 
 HWY_EXPORT(RmsNormRow);
+HWY_EXPORT(RmsNormRowInPlace);
 HWY_EXPORT(AddBiasRow);
 HWY_EXPORT(RopeHead);
 HWY_EXPORT(SiluMulRow);
+HWY_EXPORT(GeluTanhMulRow);
 HWY_EXPORT(AddRow);
 
 void rms_norm_row(const float* x, const float* weight, int64_t n, float eps, uint16_t* out) {
   HWY_DYNAMIC_DISPATCH(RmsNormRow)(x, weight, n, eps, out);
+}
+
+void rms_norm_row(float* x, const float* weight, int64_t n, float eps) {
+  HWY_DYNAMIC_DISPATCH(RmsNormRowInPlace)(x, weight, n, eps);
 }
 
 void add_bias_row(const float* x, const float* bias, int64_t n, uint16_t* out) {
@@ -118,6 +148,10 @@ void rope_head(const float* x, const float* bias, const float* cos, const float*
 
 void silu_mul_row(const float* gate, const float* up, int64_t n, uint16_t* out) {
   HWY_DYNAMIC_DISPATCH(SiluMulRow)(gate, up, n, out);
+}
+
+void gelu_tanh_mul_row(const float* gate, const float* up, int64_t n, uint16_t* out) {
+  HWY_DYNAMIC_DISPATCH(GeluTanhMulRow)(gate, up, n, out);
 }
 
 void add_row(const float* x, int64_t n, float* y) { HWY_DYNAMIC_DISPATCH(AddRow)(x, n, y); }

@@ -33,6 +33,12 @@ RowRange rows_that_see(const AttendRows& rows, int64_t first, int64_t end) {
   return range;
 }
 
+int64_t unseen_keys(const AttendRows& rows, int64_t first, int64_t end) {
+  if (rows.window == 0) return 0;
+  const int64_t begin = rows.positions[0] - rows.window + 1;
+  return std::clamp<int64_t>(begin - first, 0, end - first);
+}
+
 void load_scales(const AttendRows& rows, Side which, int64_t first, int64_t end, float factor,
                  float* scales) {
   const SideLayout& side = rows.cache->page.side(which);
@@ -46,6 +52,7 @@ void load_scales(const AttendRows& rows, Side which, int64_t first, int64_t end,
   for_each_piece(rows, first, end, load);
 #pragma omp simd
   for (int64_t i = 0; i < kKeysPerTile; ++i) scales[i] *= factor;
+  std::fill_n(scales, unseen_keys(rows, first, end), 0.0f);
 }
 
 StoredRows stored_keys(const AttendRows& rows, int64_t first, int64_t end, uint8_t* copy) {

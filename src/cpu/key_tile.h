@@ -14,6 +14,10 @@ struct RowRange {
 };
 RowRange rows_that_see(const AttendRows& rows, int64_t first, int64_t end);
 
+/// Keys at the beginning of the tile [first, end) that lie before every row's window. Nobody sees
+/// them, and their slots may hold anything: no factor of a product may come from there.
+int64_t unseen_keys(const AttendRows& rows, int64_t first, int64_t end);
+
 /// scales[64]: the inline scales of the tile [first, end) times `factor`, or `factor` where the
 /// format has none.
 void load_scales(const AttendRows& rows, Side which, int64_t first, int64_t end, float factor,

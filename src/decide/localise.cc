@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "decide/flags.h"
+#include "decide/token_drift.h"
 
 namespace kv {
 namespace {
@@ -100,27 +101,12 @@ void find_lone_clipping(const DecideOptions& options, const std::vector<RangeRec
   }
 }
 
-void find_token_drift(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
-                      RangeFindings& out) {
-  const RangeRecord* worst = nullptr;
-  for (const RangeRecord& range : ranges) {
-    if (range.layout != "fp8_tensor" && range.layout != "fp8_head") continue;
-    if (!(range.clip_frac > options.token_clip_frac)) continue;
-    if (worst == nullptr || range.clip_frac > worst->clip_frac) worst = &range;
-  }
-  if (worst == nullptr) return;
-  out.has_token_drift = true;
-  out.reasons.push_back(
-      {"TOKEN_DRIFT", worst->record_id,
-       fmt::format("layer {} side {}: {:.2g} of {} tokens' values lie beyond the calibrated range: "
-                   "a scale per token",
-                   worst->layer, worst->side, worst->clip_frac, worst->tokens)});
-}
-
 ArmSpec keep_prefix(const ArmSpec& base, const std::vector<int>& order, size_t length) {
   return base.with_bf16_layers(
       {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(length)});
 }
+
+}  // namespace
 
 const ArmRecord* find_arm(const std::vector<ArmRecord>& records, const std::string& arm) {
   const auto found = std::ranges::find(records.rbegin(), records.rend(), arm, &ArmRecord::arm);
@@ -132,8 +118,6 @@ double share_removed(double base, double restored, double floor) {
   if (!std::isfinite(restored) || base <= floor) return 0;
   return (base - restored) / (base - floor);
 }
-
-}  // namespace
 
 bool is_complete(const std::vector<RangeRecord>& ranges, const std::vector<std::string>& layouts,
                  int64_t num_layers) {
@@ -152,7 +136,10 @@ RangeFindings read_ranges(const DecideOptions& options, const std::vector<RangeR
   find_offsets(options, ranges, layouts, out);
   find_head_gap(options, ranges, out);
   if (!out.has_head_dispersion) find_lone_clipping(options, ranges, out);
-  find_token_drift(options, ranges, out);
+  for (Reason& reason : find_token_drift(options, ranges)) {
+    out.has_token_drift = true;
+    out.reasons.push_back(std::move(reason));
+  }
   return out;
 }
 
@@ -176,6 +163,42 @@ std::vector<int> restore_order(const std::vector<RangeRecord>& ranges, const std
   std::vector<int> order;
   for (const Rank& rank : ranks) order.push_back(rank.layer);
   return order;
+}
+
+ArmSpec blamed_sides(const std::vector<RangeRecord>& ranges, const ArmSpec& base,
+                     const std::vector<int>& layers) {
+  ArmSpec out = base.with_bf16_layers(layers);
+  const std::string layout(name(base.layout));
+  for (Bf16Side& side : out.bf16) {
+    const double score_noise = noise_of(find_range(ranges, side.layer, "k", layout));
+    side.k = flag_layer(score_noise) != LayerFlag::kHealthy;
+    side.v = !side.k;
+  }
+  return out;
+}
+
+std::vector<LayerType> layer_types(const std::vector<LayerGeometry>& layers) {
+  std::vector<LayerType> out;
+  std::vector<LayerGeometry> known;
+  const auto same = [](const LayerGeometry& a, const LayerGeometry& b) {
+    return a.window == b.window && a.num_kv_heads == b.num_kv_heads && a.head_dim == b.head_dim;
+  };
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerGeometry& layer = layers[i];
+    const auto found =
+        std::ranges::find_if(known, [&](const LayerGeometry& one) { return same(one, layer); });
+    const auto at = static_cast<size_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(layer);
+      out.push_back({layer.window > 0 ? fmt::format("with a window of {} tokens", layer.window)
+                                      : fmt::format("over the whole context, {} KV heads of {}",
+                                                    layer.num_kv_heads, layer.head_dim),
+                     {}});
+    }
+    out[at].layers.push_back(static_cast<int>(i));
+  }
+  if (out.size() == 1) out.clear();
+  return out;
 }
 
 double capacity_gain(const std::vector<LayerGeometry>& layers, const ArmSpec& arm, int64_t tokens) {

@@ -31,6 +31,20 @@ RangeFindings read_ranges(const DecideOptions& options, const std::vector<RangeR
 std::vector<int> restore_order(const std::vector<RangeRecord>& ranges, const std::string& layout,
                                int64_t num_layers);
 
+/// `base` with that side of each listed layer in BF16 which its noise blames: K where the score
+/// noise is doubtful, else V. By this the layer got its place in restore_order().
+ArmSpec blamed_sides(const std::vector<RangeRecord>& ranges, const ArmSpec& base,
+                     const std::vector<int>& layers);
+
+/// Layers of one geometry.
+struct LayerType {
+  std::string what;  // "with a window of 512 tokens"
+  std::vector<int> layers;
+};
+
+/// The model's types of layers by their first layer; empty where all are of one type.
+std::vector<LayerType> layer_types(const std::vector<LayerGeometry>& layers);
+
 /// Bytes in BF16 over bytes of the arm, for `tokens` tokens.
 double capacity_gain(const std::vector<LayerGeometry>& layers, const ArmSpec& arm, int64_t tokens);
 
@@ -38,6 +52,12 @@ double capacity_gain(const std::vector<LayerGeometry>& layers, const ArmSpec& ar
 /// and the capacity gain stays at least capacity_gain_min.
 size_t longest_prefix(const DecideOptions& options, const std::vector<LayerGeometry>& layers,
                       const ArmSpec& base, const std::vector<int>& order, int64_t tokens);
+
+/// The last record of the arm, or null.
+const ArmRecord* find_arm(const std::vector<ArmRecord>& records, const std::string& arm);
+
+/// Share of the KLD above the floor that the restored arm lacks.
+double share_removed(double base, double restored, double floor);
 
 /// The search for the shortest prefix that removes enough of the excess KLD. Prefixes are measured
 /// in groups of doubling size (none and 1, 2 to 3, 4 to 7, ...), so that a run over a large model

@@ -56,6 +56,11 @@ class Machine {
   void end_trial(const ArmTable& table, const ArmTable* against);
   Step no_trial_left();
   std::vector<int> selective_layers(ArmLayout base, std::optional<Step>& step);
+  std::vector<int> layers_of_type(ArmLayout base, std::optional<Step>& step);
+  std::optional<Step> try_diffuse(ArmLayout base);
+  ArmSpec with_sides(ArmLayout base, const std::vector<int>& layers, std::optional<Step>& step);
+  Ask ask_kld(const std::vector<std::string>& arms, const std::string& reason) const;
+  double kld_floor() const { return verdict_.aa_kld.value_or(0); }
   double trial_alpha() const;
 
   // states_end.cc: systems and verdicts.
@@ -71,6 +76,8 @@ class Machine {
                        double n_required = 0);
   Verdict too_few(const std::string& what, double n_required);
   void add_launch(const ArmSpec& candidate);
+  std::string unlaunchable(const ArmSpec& candidate) const;
+  std::optional<Step> try_without_windows(const ArmSpec& candidate);
   void finish(Verdict& verdict) const;
 
   // Shared.
@@ -111,6 +118,7 @@ class Machine {
   // How the trials of TRY ended.
   bool some_open_ = false, some_suggested_ = false, some_without_gain_ = false;
   bool some_failed_ = false, some_faulted_ = false;
+  bool has_tried_windows_ = false;
   double open_n_ = 0;
 };
 

@@ -66,6 +66,10 @@ void check_options(const DecideOptions& options) {
   expect_at_least("offset_centred_db", options.offset_centred_db, -400);
   expect_at_least("head_gap_db", options.head_gap_db, 0);
   expect_at_least("token_clip_frac", options.token_clip_frac, 0);
+  expect_open_unit("token_drift_p", options.token_drift_p);
+  expect_at_least("token_slope", options.token_slope, 0);
+  expect_at_least("token_spread", options.token_spread, 1);
+  expect_open_unit("channel_share", options.channel_share);
   expect_at_least("max_questions_per_document",
                   static_cast<double>(options.max_questions_per_document), 0);
   expect_at_least("gain.capacity_min", options.capacity_gain_min, 1);

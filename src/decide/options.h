@@ -34,6 +34,8 @@ struct DecideOptions {
   double alpha_shift = thresholds::kAlphaShift;
   bool strict = false;      // divides alpha_accept by the number of candidates that may be tried
   bool exhaustive = false;  // tries every supported layout, suggested or not
+  // Where K or V of a layer alone in BF16 suffices, judges that, even if the target cannot say it.
+  bool bf16_sides = false;
 
   // The plan of one block, per bucket: documents * questions_per_document questions, looked at when
   // these shares of the documents are in.
@@ -60,6 +62,10 @@ struct DecideOptions {
   double offset_centred_db = thresholds::kOffsetCentredDb;
   double head_gap_db = thresholds::kHeadGapDb;
   double token_clip_frac = thresholds::kTokenClipFrac;
+  double token_drift_p = thresholds::kTokenDriftP;
+  double token_slope = thresholds::kTokenSlope;
+  double token_spread = thresholds::kTokenSpread;
+  double channel_share = thresholds::kChannelShare;
   double plan_power = thresholds::kPlanPower;
 
   // Numerics of every FP8 arm: part of a candidate's identity.

@@ -17,7 +17,7 @@ using Real = double& (*)(DecideOptions&);
 using Count = int64_t& (*)(DecideOptions&);
 using Switch = bool& (*)(DecideOptions&);
 
-constexpr std::array<std::pair<std::string_view, Real>, 19> kReals = {{
+constexpr std::array<std::pair<std::string_view, Real>, 23> kReals = {{
     {"margin.bucket", [](DecideOptions& o) -> double& { return o.margin.bucket; }},
     {"margin.overall", [](DecideOptions& o) -> double& { return o.margin.overall; }},
     {"margin.validity", [](DecideOptions& o) -> double& { return o.margin.validity; }},
@@ -36,6 +36,10 @@ constexpr std::array<std::pair<std::string_view, Real>, 19> kReals = {{
     {"offset_centred_db", [](DecideOptions& o) -> double& { return o.offset_centred_db; }},
     {"head_gap_db", [](DecideOptions& o) -> double& { return o.head_gap_db; }},
     {"token_clip_frac", [](DecideOptions& o) -> double& { return o.token_clip_frac; }},
+    {"token_drift_p", [](DecideOptions& o) -> double& { return o.token_drift_p; }},
+    {"token_slope", [](DecideOptions& o) -> double& { return o.token_slope; }},
+    {"token_spread", [](DecideOptions& o) -> double& { return o.token_spread; }},
+    {"channel_share", [](DecideOptions& o) -> double& { return o.channel_share; }},
     {"plan_power", [](DecideOptions& o) -> double& { return o.plan_power; }},
 }};
 
@@ -49,9 +53,10 @@ constexpr std::array<std::pair<std::string_view, Count>, 5> kCounts = {{
      [](DecideOptions& o) -> int64_t& { return o.max_questions_per_document; }},
 }};
 
-constexpr std::array<std::pair<std::string_view, Switch>, 3> kSwitches = {{
+constexpr std::array<std::pair<std::string_view, Switch>, 4> kSwitches = {{
     {"strict", [](DecideOptions& o) -> bool& { return o.strict; }},
     {"exhaustive", [](DecideOptions& o) -> bool& { return o.exhaustive; }},
+    {"bf16_sides", [](DecideOptions& o) -> bool& { return o.bf16_sides; }},
     {"capacity_needed", [](DecideOptions& o) -> bool& { return o.capacity_needed; }},
 }};
 

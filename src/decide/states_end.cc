@@ -43,6 +43,10 @@ std::vector<int> layers_of(const ArmSpec& arm, bool whole) {
   return out;
 }
 
+LaunchRequest request_for(const ArmSpec& arm) {
+  return {std::string(name(arm.layout)), layers_of(arm, true), layers_of(arm, false)};
+}
+
 }  // namespace
 
 /// The kernel is known, the cache is as large as planned, nothing is slower than it may be where
@@ -77,6 +81,11 @@ Step Machine::systems(const ArmSpec& candidate, const Comparison& decided) {
   const std::optional<TimingJudgement> times =
       judge_timing(options_, records_.timings, arm_text, buckets_);
   if (times) {
+    const bool is_larger = options_.capacity_needed && record->gain() >= options_.capacity_gain_min;
+    const bool fails = !times->failure.empty() || (!times->has_gain && !is_larger);
+    if (fails && times->noisy.empty()) {
+      if (auto step = try_without_windows(candidate)) return std::move(*step);
+    }
     if (auto step = judge_times(candidate, *times)) return std::move(*step);
   }
   const bool is_larger = has_capacity(candidate, *record) && options_.capacity_needed;
@@ -144,16 +153,60 @@ bool Machine::has_capacity(const ArmSpec& candidate, const CapacityRecord& recor
   return record.gain() >= options_.capacity_gain_min;
 }
 
+/// Why the target's engine has no flags for the arm; empty if it has.
+std::string Machine::unlaunchable(const ArmSpec& candidate) const {
+  if (!is_known_target(options_.target)) {
+    return fmt::format("{} is not in the table of targets", options_.target);
+  }
+  const LaunchFlags flags = launch_flags(request_for(candidate), options_.target);
+  return flags.can_express ? "" : fmt::format("{}", fmt::join(flags.notes, "; "));
+}
+
+/// The flags of the arm or, where the engine has none, why, and what it can be launched with that
+/// keeps at least as much in BF16.
 void Machine::add_launch(const ArmSpec& candidate) {
   if (!is_known_target(options_.target)) {
     verdict_.notices.push_back(
         fmt::format("no launch flags: {} is not in the table of targets", options_.target));
     return;
   }
-  const LaunchFlags flags = launch_flags({std::string(name(candidate.layout)),
-                                          layers_of(candidate, true), layers_of(candidate, false)},
-                                         options_.target);
-  verdict_.launch[std::string(find_target(options_.target).engine)] = {flags.text(), flags.notes};
+  const LaunchFlags flags = launch_flags(request_for(candidate), options_.target);
+  LaunchLines& lines = verdict_.launch[std::string(find_target(options_.target).engine)];
+  lines = {flags.text(), flags.notes};
+  if (flags.can_express) return;
+  lines.flags.clear();
+  std::vector<int> layers;
+  for (const Bf16Side& side : candidate.bf16) layers.push_back(side.layer);
+  const ArmSpec whole = candidate.with_bf16_layers(layers);
+  const LaunchFlags nearest = launch_flags(request_for(whole), options_.target);
+  lines.notes.push_back(
+      nearest.can_express
+          ? fmt::format("not launchable as judged; launchable is {}, which keeps more in BF16 and "
+                        "was not judged: {} ({:.3f} times the tokens)",
+                        whole.text(), nearest.text(),
+                        capacity_gain(evidence_.layers, whole, longest_tokens()))
+          : "not launchable there: no flags keep these layers in BF16");
+}
+
+/// Layers with a window hold few tokens: quantized they can cost more time than they save. Once.
+std::optional<Step> Machine::try_without_windows(const ArmSpec& candidate) {
+  std::vector<int> kept;
+  for (const Bf16Side& side : candidate.bf16) kept.push_back(side.layer);
+  const size_t before = kept.size();
+  for (size_t i = 0; i < evidence_.layers.size(); ++i) {
+    const auto layer = static_cast<int>(i);
+    const bool is_kept = std::ranges::find(kept, layer) != kept.end();
+    if (evidence_.layers[i].window > 0 && !is_kept) kept.push_back(layer);
+  }
+  if (has_tried_windows_ || kept.size() == before || kept.size() == evidence_.layers.size()) {
+    return std::nullopt;
+  }
+  has_tried_windows_ = true;
+  trace("SYSTEMS", "", candidate.text(), "slower than it may be -> TRY without windowed layers");
+  if (is_usable(ArmLayout::kFp8Tensor)) {
+    if (auto step = need_calibration("TRY")) return step;
+  }
+  return try_arm(candidate.with_bf16_layers(kept));
 }
 
 Verdict Machine::accept(const ArmSpec& candidate, const Comparison& decided) {
@@ -208,6 +261,7 @@ void Machine::finish(Verdict& verdict) const {
   verdict.exit_code = is_accepting(verdict.outcome)            ? kExitAccept
                       : verdict.outcome == Outcome::kRejectFp8 ? kExitReject
                                                                : kExitInconclusive;
+  verdict.divergence = divergence_rows(records_);
   if (options_.tasks_from_generators) {
     verdict.notices.emplace_back(
         "no prompt has an answer: task scores come from generated tasks of the same lengths, not "

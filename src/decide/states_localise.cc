@@ -37,7 +37,7 @@ Step Machine::localise() {
          fmt::format("evaluated contexts exceed the calibrated amax too often to be of one "
                      "population with the calibration set (exceedance test, Holm-adjusted p below "
                      "{:.4g}): a scale per token",
-                     thresholds::kTokenDriftP)});
+                     options_.token_drift_p)});
   }
   verdict_.reasons.insert(verdict_.reasons.end(), findings_.reasons.begin(),
                           findings_.reasons.end());
@@ -58,7 +58,22 @@ Step Machine::localise() {
   if ((findings_.has_token_drift || options_.exhaustive) && is_usable(ArmLayout::kFp8TokenHead)) {
     if (auto step = try_arm(arm(ArmLayout::kFp8TokenHead))) return *step;
   }
+  for (const ArmLayout base : supported_) {
+    if (some_suggested_ || out_.contains(base)) continue;
+    if (auto step = try_diffuse(base)) return *step;
+  }
   return no_trial_left();
+}
+
+Ask Machine::ask_kld(const std::vector<std::string>& arms, const std::string& reason) const {
+  return Ask{.state = "LOCALISE",
+             .kind = AskKind::kKld,
+             .block = "E2",
+             .arms = arms,
+             .buckets = buckets_,
+             .documents = options_.documents,
+             .questions_per_document = options_.questions_per_document,
+             .reason = reason};
 }
 
 /// The layers that `base` needs in BF16, or an ask for what is missing to know them, or nothing.
@@ -67,18 +82,11 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
                                    static_cast<int64_t>(evidence_.layers.size()));
   const size_t longest =
       longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
-  Ablation ablation =
-      ablate(options_, records_.arms, arm(base), order, longest, verdict_.aa_kld.value_or(0));
+  Ablation ablation = ablate(options_, records_.arms, arm(base), order, longest, kld_floor());
   if (!ablation.missing.empty()) {
-    step = Ask{.state = "LOCALISE",
-               .kind = AskKind::kKld,
-               .block = "E2",
-               .arms = ablation.missing,
-               .buckets = buckets_,
-               .documents = options_.documents,
-               .questions_per_document = options_.questions_per_document,
-               .reason = fmt::format("how much of {}'s KLD goes when the worst layers stay in BF16",
-                                     text(base))};
+    step = ask_kld(
+        ablation.missing,
+        fmt::format("how much of {}'s KLD goes when the worst layers stay in BF16", text(base)));
     return {};
   }
   verdict_.ablation.insert(verdict_.ablation.end(), ablation.points.begin(), ablation.points.end());
@@ -93,16 +101,123 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
                      last.bf16_layers, evidence_.layers.size())});
     return ablation.layers;
   }
+  std::vector<int> of_type = layers_of_type(base, step);
+  if (step.has_value() || !of_type.empty()) return of_type;
   // An offset is named by the range pass alone, if what it names may be kept in BF16.
   const bool fits = findings_.offset_layers.size() <= longest;
   return fits ? findings_.offset_layers : std::vector<int>{};
+}
+
+/// Where the model has layers of several types and no few layers carry the loss: the type that
+/// does, if the cache without it still gains enough.
+std::vector<int> Machine::layers_of_type(ArmLayout base, std::optional<Step>& step) {
+  const std::string base_text = text(base);
+  std::vector<std::string> missing;
+  const auto record_of = [&](const std::string& one) {
+    const ArmRecord* record = find_arm(records_.arms, one);
+    if (record == nullptr) missing.push_back(one);
+    return record;
+  };
+  std::vector<std::pair<const LayerType*, const ArmRecord*>> measured;
+  const std::vector<LayerType> types = layer_types(evidence_.layers);
+  for (const LayerType& type : types) {
+    const ArmSpec without = arm(base).with_bf16_layers(type.layers);
+    if (capacity_gain(evidence_.layers, without, longest_tokens()) < options_.capacity_gain_min) {
+      continue;
+    }
+    measured.emplace_back(&type, record_of(without.text()));
+  }
+  if (measured.empty()) return {};
+  const ArmRecord* all = record_of(base_text);
+  if (!missing.empty()) {
+    step = ask_kld(missing, fmt::format("whether layers of one type carry {}'s loss", base_text));
+    return {};
+  }
+  for (const auto& [type, record] : measured) {
+    const double share = share_removed(all->kld, record->kld, kld_floor());
+    verdict_.ablation.push_back({record->arm, record->record_id,
+                                 static_cast<int>(type->layers.size()), record->kld, share});
+    if (share < options_.excess_removed) continue;
+    some_suggested_ = true;
+    verdict_.reasons.push_back(
+        {"LAYER_TYPE", record->record_id,
+         fmt::format("{}: KLD {:.4g} nats instead of {:.4g}, {:.0f} % of the excess gone with the "
+                     "{} layers {} in BF16",
+                     record->arm, record->kld, all->kld, 100 * share, type->layers.size(),
+                     type->what)});
+    return type->layers;
+  }
+  return {};
+}
+
+/// The arm with these layers in BF16: K or V alone where that suffices and the engine can say it.
+/// One more ablation run tells.
+ArmSpec Machine::with_sides(ArmLayout base, const std::vector<int>& layers,
+                            std::optional<Step>& step) {
+  const ArmSpec whole = arm(base).with_bf16_layers(layers);
+  const ArmRecord* all = find_arm(records_.arms, text(base));
+  if (all == nullptr) return whole;  // named by the range pass alone
+  const ArmSpec sides = blamed_sides(records_.ranges, arm(base), layers);
+  const ArmRecord* record = find_arm(records_.arms, sides.text());
+  if (record == nullptr) {
+    step = ask_kld({sides.text()}, "whether K or V alone in BF16 suffices");
+    return whole;
+  }
+  const double share = share_removed(all->kld, record->kld, kld_floor());
+  verdict_.ablation.push_back(
+      {record->arm, record->record_id, static_cast<int>(layers.size()), record->kld, share});
+  const bool suffices = share >= options_.excess_removed;
+  const std::string obstacle = unlaunchable(sides);
+  const bool is_judged = suffices && (options_.bf16_sides || obstacle.empty());
+  std::string fate = "not enough, both are kept";
+  if (suffices) {
+    fate = fmt::format("enough, {:.3f} times the tokens instead of {:.3f}",
+                       capacity_gain(evidence_.layers, sides, longest_tokens()),
+                       capacity_gain(evidence_.layers, whole, longest_tokens()));
+    if (!is_judged) fate += fmt::format("; {}: whole layers are judged", obstacle);
+  }
+  verdict_.reasons.push_back(
+      {"ONE_SIDE", record->record_id,
+       fmt::format("{}: KLD {:.4g} nats instead of {:.4g}, {:.0f} % of the excess gone: {}",
+                   record->arm, record->kld, all->kld, 100 * share, fate)});
+  return is_judged ? sides : whole;
 }
 
 std::optional<Step> Machine::try_selective(ArmLayout base) {
   std::optional<Step> step;
   const std::vector<int> layers = selective_layers(base, step);
   if (step.has_value() || layers.empty()) return step;
-  return try_arm(arm(base).with_bf16_layers(layers));
+  const ArmSpec candidate = with_sides(base, layers, step);
+  return step.has_value() ? step : try_arm(candidate);
+}
+
+/// Nothing stands out: as many layers as the capacity allows, whatever their share of the model.
+std::optional<Step> Machine::try_diffuse(ArmLayout base) {
+  DecideOptions wide = options_;
+  wide.bf16_share_max = 1;
+  const auto order = restore_order(records_.ranges, std::string(name(base)),
+                                   static_cast<int64_t>(evidence_.layers.size()));
+  const auto longest = [&](const DecideOptions& options) {
+    return longest_prefix(options, evidence_.layers, arm(base), order, longest_tokens());
+  };
+  if (longest(wide) <= longest(options_)) return std::nullopt;
+  const Ablation ablation =
+      ablate(wide, records_.arms, arm(base), order, longest(wide), kld_floor());
+  if (!ablation.missing.empty()) {
+    return ask_kld(ablation.missing, "whether as many layers in BF16 as the capacity allows help");
+  }
+  if (ablation.layers.empty()) return std::nullopt;
+  const AblationPoint& last = ablation.points.back();
+  verdict_.ablation.push_back(last);
+  verdict_.reasons.push_back(
+      {"DIFFUSE", last.record,
+       fmt::format(
+           "{}: KLD {:.4g} nats instead of {:.4g} with {} of {} layers in BF16, more than a "
+           "few; the cache still holds {:.3f} times the tokens",
+           last.arm, last.kld, ablation.points.front().kld, last.bf16_layers,
+           evidence_.layers.size(),
+           capacity_gain(evidence_.layers, ArmSpec::parse(last.arm), longest_tokens()))});
+  return try_arm(arm(base).with_bf16_layers(ablation.layers));
 }
 
 /// One block serves all trials. Each has the level of one candidate, as if it had a block of its
@@ -110,7 +225,7 @@ std::optional<Step> Machine::try_selective(ArmLayout base) {
 double Machine::trial_alpha() const {
   if (!options_.strict) return options_.alpha_accept;
   const size_t most = supported_.size() + (findings_.has_head_dispersion || options_.exhaustive) +
-                      (findings_.has_token_drift || options_.exhaustive);
+                      (findings_.has_token_drift || options_.exhaustive) + has_tried_windows_;
   return options_.alpha_accept / static_cast<double>(most);
 }
 

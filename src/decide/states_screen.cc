@@ -88,7 +88,7 @@ void Machine::test_representative(const std::string& block) {
         "stored of evaluated contexts was not recorded");
     return;
   }
-  has_token_drift_ = tests.front().p_holm < thresholds::kTokenDriftP;
+  has_token_drift_ = tests.front().p_holm < options_.token_drift_p;
   const std::string text = not_representative_text(tests, thresholds::kAlphaShift);
   if (text.empty()) return;
   verdict_.notices.push_back(text);

@@ -88,6 +88,15 @@ inline constexpr double kOffsetCentredDb = 10;
 inline constexpr double kHeadGapDb = 1;
 // Values beyond the calibrated range at evaluation: drift that only online scales follow. (6.4)
 inline constexpr double kTokenClipFrac = 1e-4;
+// log2 of a token's largest magnitude per doubling of its position: any growth that is shown.
+// (Method 6.4, TOKEN_DRIFT)
+inline constexpr double kTokenSlope = 0;
+// E4M3 keeps its precision over 2^15 of range; a static scale that takes 2^8 of that for the
+// difference between tokens leaves the small ones to the subnormals. (Method 6.4, TOKEN_DRIFT)
+inline constexpr double kTokenSpread = 256;
+// A channel that carries more than half of the energy dominates the scores, and a scale per token
+// stores just that one exactly. (Method 6.4, TOKEN_DRIFT; 2.1)
+inline constexpr double kChannelShare = 0.5;
 
 // Calibration must reach the evaluation's 95th length percentile. (Method 8.2) Generated documents
 // end up to 1 % below their target on both sides, and calibration sees the context that a
@@ -100,8 +109,9 @@ inline constexpr double kCalibrationQuestionTokens = 64;
 // The calibration set's shares of buckets and of tasks may differ from the evaluation's by this
 // total variation. (Method 8.2)
 inline constexpr double kCalibrationTv = 0.05;
-// Layers that exceed their calibrated amax more often than one population allows, at this
-// Holm-adjusted p, speak for scales per token; at kAlphaShift they are named. (Method 6.4, 8.4)
+// Layers that exceed their calibrated amax more often than one population allows, or whose
+// magnitudes grow with the position, at this Holm-adjusted p, speak for scales per token; at
+// kAlphaShift the first are named. (Method 6.4, 8.4)
 inline constexpr double kTokenDriftP = 0.01;
 
 // Power that the sample size printed with an INCONCLUSIVE verdict gives to all buckets jointly.
@@ -117,6 +127,10 @@ inline constexpr double kPilotFloor = 0.9;
 inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 24;  // per length, at least
 // Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
 inline constexpr int64_t kContextsPerBucket = 4;
+
+// A generation that leaves the control's where the control's choice led by less than so many nats
+// left it at a near tie: that is no evidence of damage. (Method 2.3)
+inline constexpr double kNearTie = 0.1;
 
 // Words of a scan. Nats of KLD from which a layout is no longer called safe to try: the harmless
 // models of the reference lie at 0.012 to 0.026, the hard case at 0.036 to 0.057, broken ones above

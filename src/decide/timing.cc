@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 
 #include "decide/evidence.h"
 #include "decide/quality.h"
@@ -18,14 +19,18 @@ namespace {
 
 using Metric = double TimingRecord::*;
 
-/// One arm's records at one length.
+/// One arm's records at one length, one for each run.
 using Runs = std::vector<const TimingRecord*>;
 
 Runs runs_of(std::span<const TimingRecord> records, const std::string& arm,
              const std::string& bucket) {
   Runs out;
   for (const TimingRecord& record : records) {
-    if (record.arm == arm && record.bucket == bucket) out.push_back(&record);
+    if (record.arm != arm || record.bucket != bucket) continue;
+    // A run that is recorded twice is no second run.
+    const bool is_known = std::ranges::any_of(
+        out, [&](const TimingRecord* known) { return known->run == record.run; });
+    if (!is_known) out.push_back(&record);
   }
   return out;
 }
@@ -113,18 +118,23 @@ double median_context(const std::vector<TimingRow>& rows) {
   return 0;
 }
 
-/// Straight lines of the median ITL over the length, one for each arm.
+/// Straight lines of the median ITL over the length, one for each arm, through all lengths that
+/// were timed often enough: a sweep may go beyond the traffic's buckets.
 std::optional<double> fitted_break_even(std::span<const TimingRecord> records,
-                                        const std::string& arm,
-                                        const std::vector<TimingRow>& rows) {
+                                        const std::string& arm) {
   std::vector<double> x, control, candidate;
-  for (const TimingRow& row : rows) {
-    x.push_back(row.context_tokens);
-    const auto itl = [&](const std::string& name) {
-      return percentile(values(runs_of(records, name, row.bucket), &TimingRecord::itl_ms), 0.5);
-    };
-    control.push_back(itl(std::string(kControlArm)));
-    candidate.push_back(itl(arm));
+  std::set<std::string> lengths;
+  for (const TimingRecord& record : records) lengths.insert(record.bucket);
+  const auto itl = [](const Runs& runs) {
+    return percentile(values(runs, &TimingRecord::itl_ms), 0.5);
+  };
+  for (const std::string& length : lengths) {
+    const Runs of_control = runs_of(records, std::string(kControlArm), length),
+               of_arm = runs_of(records, arm, length);
+    if (std::min(std::ssize(of_control), std::ssize(of_arm)) < thresholds::kTimingRuns) continue;
+    x.push_back(mean_context(of_control));
+    control.push_back(itl(of_control));
+    candidate.push_back(itl(of_arm));
   }
   if (x.size() < 3 || std::ranges::min(x) == std::ranges::max(x)) return std::nullopt;
   return break_even(fit_line(x, control), fit_line(x, candidate));
@@ -188,7 +198,7 @@ std::optional<TimingJudgement> judge_timing(const DecideOptions& options,
   out.has_gain =
       std::ranges::any_of(out.rows, [&](const TimingRow& row) { return is_faster(options, row); });
   out.median_context = median_context(out.rows);
-  out.break_even = fitted_break_even(records, arm, out.rows);
+  out.break_even = fitted_break_even(records, arm);
   return out;
 }
 

@@ -31,11 +31,12 @@ struct TimingRow {
 /// What timing records of the engine that serves say of an arm (method 5.2 and S_PASS of 6.3).
 struct TimingJudgement {
   std::vector<TimingRow> rows;
-  std::optional<double> break_even;  // tokens; from three lengths on; infinite = never
-  double median_context = 0;         // of the traffic, tokens
-  std::string noisy;                 // why the timing proves nothing; empty if it does
-  bool has_gain = false;             // ITL or throughput better by gain.latency_min, shown
-  std::string failure;  // "PREFILL_HEAVY", "KERNEL"; empty if no harm limit is exceeded
+  // Tokens, from three timed lengths on, traffic or not; infinite = never.
+  std::optional<double> break_even;
+  double median_context = 0;  // of the traffic, tokens
+  std::string noisy;          // why the timing proves nothing; empty if it does
+  bool has_gain = false;      // ITL or throughput better by gain.latency_min, shown
+  std::string failure;        // "PREFILL_HEAVY", "KERNEL"; empty if no harm limit is exceeded
   std::vector<Reason> reasons;
 };
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "decide/divergence.h"
 #include "decide/look_plan.h"
 #include "decide/options.h"
 #include "stats/intervals.h"
@@ -140,6 +141,7 @@ struct Verdict {
   std::vector<std::string> dropped_buckets;
   std::vector<ArmTable> tables;
   std::vector<AblationPoint> ablation;
+  std::vector<DivergenceRow> divergence;  // describes, decides nothing
   std::vector<NextCommand> next;
   std::map<std::string, LaunchLines> launch;  // engine -> flags
   int exit_code = 0;

@@ -29,6 +29,7 @@ OrderedJson thresholds_used(const DecideOptions& options) {
           {"alpha.shift", options.alpha_shift},
           {"strict", options.strict},
           {"exhaustive", options.exhaustive},
+          {"bf16_sides", options.bf16_sides},
           {"looks", options.looks},
           {"documents", options.documents},
           {"questions_per_document", options.questions_per_document},
@@ -53,9 +54,12 @@ OrderedJson thresholds_used(const DecideOptions& options) {
           {"offset_centred_db", options.offset_centred_db},
           {"head_gap_db", options.head_gap_db},
           {"token_clip_frac", options.token_clip_frac},
+          {"token_slope", options.token_slope},
+          {"token_spread", options.token_spread},
+          {"channel_share", options.channel_share},
           {"heterogeneity_p", thresholds::kHeterogeneityP},
           {"calibration_tv", thresholds::kCalibrationTv},
-          {"token_drift_p", thresholds::kTokenDriftP},
+          {"token_drift_p", options.token_drift_p},
           {"calibration_length_quantile", thresholds::kCalibrationLengthQuantile},
           {"calibration_length_slack", thresholds::kCalibrationLengthSlack},
           {"calibration_question_tokens", thresholds::kCalibrationQuestionTokens},
@@ -133,7 +137,37 @@ OrderedJson launch(const Verdict& verdict) {
   return out;
 }
 
+OrderedJson divergence_row(const DivergenceRow& row) {
+  return {{"block", row.block},
+          {"arm", row.arm},
+          {"bucket", row.bucket},
+          {"is_sampled", row.is_sampled},
+          {"n", row.n},
+          {"documents", row.documents},
+          {"diverged", row.diverged},
+          {"near_ties", row.near_ties},
+          {"exact_match_rate", number(row.exact_match_rate)},
+          {"hazard", number(row.hazard)},
+          {"longest", row.longest},
+          {"median", row.median ? OrderedJson(*row.median) : OrderedJson(nullptr)},
+          {"agreeing", number(row.agreeing)},
+          {"agreeing_interval", interval(row.agreeing_interval)},
+          {"undamaged", number(row.undamaged)},
+          {"undamaged_interval", interval(row.undamaged_interval)},
+          {"curve", list(row.curve, [](const DivergencePoint& point) -> OrderedJson {
+             return {{"index", point.index},
+                     {"at_risk", point.at_risk},
+                     {"diverged", point.diverged},
+                     {"survival", number(point.survival)},
+                     {"interval", interval(point.interval)}};
+           })}};
+}
+
 }  // namespace
+
+OrderedJson divergence_json(const std::vector<DivergenceRow>& rows) {
+  return {{"near_tie", thresholds::kNearTie}, {"rows", list(rows, divergence_row)}};
+}
 
 OrderedJson table_json(const ArmTable& one) {
   OrderedJson rows = OrderedJson::array();
@@ -196,6 +230,8 @@ std::string verdict_json(const Verdict& verdict) {
             {"kld", number(one.kld)},
             {"share_removed", number(one.share_removed)}};
   });
+  // Runs of before there were records of generations have none, and their file stays as it was.
+  if (!verdict.divergence.empty()) out["divergence"] = divergence_json(verdict.divergence);
   out["thresholds"] = thresholds_used(verdict.options);
   return out.dump(2) + "\n";
 }

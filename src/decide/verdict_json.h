@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "decide/verdict.h"
 
@@ -16,5 +17,8 @@ std::string verdict_json(const Verdict& verdict);
 
 /// One of its tables.
 nlohmann::ordered_json table_json(const ArmTable& table);
+
+/// Its "divergence": near_tie in nats, and rows[] with their curves.
+nlohmann::ordered_json divergence_json(const std::vector<DivergenceRow>& rows);
 
 }  // namespace kv

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "kvscale/error.h"
+#include "text/edit_distance.h"
 
 namespace kv {
 namespace {
@@ -18,21 +19,6 @@ constexpr std::array<std::pair<ArmLayout, std::string_view>, 5> kLayouts = {
      {ArmLayout::kFp8Tensor, "fp8_tensor"},
      {ArmLayout::kFp8Head, "fp8_head"},
      {ArmLayout::kFp8TokenHead, "fp8_token_head"}}};
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
 
 ArmLayout parse_layout(std::string_view word) {
   const auto distance = [&](const auto& layout) { return edit_distance(word, layout.second); };

@@ -43,9 +43,10 @@ std::string formats_in(std::string_view kernel) {
 }
 
 /// What the kernels of an arm must say: of attention with its numerics, of the cache write without.
-std::set<std::string> formats_asked(const ArmSpec& spec, int64_t num_layers, bool is_attention) {
+std::set<std::string> formats_asked(const ArmSpec& spec, const std::vector<LayerFormat>& formats,
+                                    bool is_attention) {
   std::set<std::string> out;
-  for (const LayerFormat& f : spec.formats(num_layers)) {
+  for (const LayerFormat& f : formats) {
     const bool is_fp8_math =
         is_attention && spec.math == Math::kFp8 && (is_fp8(f.k) || is_fp8(f.v));
     out.insert(fmt::format("{},{}{}", name(f.k), name(f.v), is_fp8_math ? "/math=fp8" : ""));
@@ -111,10 +112,12 @@ int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales
         spec.text()));
   }
   const ModelSpec& model = model_->spec();
-  const std::vector<LayerFormat> formats = spec.formats(model.num_layers);
+  const std::vector<LayerFormat> asked = spec.formats(model.num_layers);
+  const std::vector<LayerFormat> formats = model_->cache_formats(asked);
   const int64_t blocks = (capacity_tokens + plan_.block_size - 1) / plan_.block_size;
   Arm arm;
   arm.spec = spec;
+  arm.formats = asked;
   arm.scales = table_for(spec, scales, model);
   arm.cache = std::make_unique<KvCache>(model_->geometry(), formats, plan_.block_size, blocks,
                                         PageOrder::kCpu);
@@ -164,7 +167,7 @@ void Engine::note_kernels(Arm& arm, const ForwardKernels& kernels) const {
   arm.kernels.matmul.insert(kernels.matmul.begin(), kernels.matmul.end());
   for (const auto* ran : {&kernels.store_kv, &kernels.attend}) {
     const std::set<std::string> asked =
-        formats_asked(arm.spec, model_->spec().num_layers, ran == &kernels.attend);
+        formats_asked(arm.spec, model_->cache_formats(arm.formats), ran == &kernels.attend);
     std::set<std::string> found;
     for (const std::string& kernel : *ran) found.insert(formats_in(kernel));
     if (found == asked) continue;
@@ -205,6 +208,7 @@ void Engine::run_pass(std::span<const Request> requests, std::span<const Room> r
     segment.scales = &*arm.scales;
     segment.rounding = arm.spec.rounding;
     segment.math = arm.spec.math;
+    segment.asked = arm.formats;
     segment.sequence = static_cast<int64_t>(i);
     segment.observer = r.observer;
     segment.counts = arm.counts.data();
@@ -260,11 +264,18 @@ void Engine::emit_logits(const HiddenStates& hidden, std::span<const Slice> slic
 
 std::vector<Generation> Engine::generate(std::span<Sequence*> sequences,
                                          std::span<const int32_t> first, int64_t max_tokens,
-                                         std::span<const int32_t> stop_ids) {
+                                         std::span<const int32_t> stop_ids,
+                                         const Sampling& sampling,
+                                         std::span<const uint64_t> streams) {
   if (first.size() != sequences.size()) {
     throw ValueError(
         fmt::format("generate: {} sequences but {} first tokens", sequences.size(), first.size()));
   }
+  if (!sampling.is_greedy() && streams.size() != sequences.size()) {
+    throw ValueError(fmt::format("generate: {} sequences but {} streams of random numbers",
+                                 sequences.size(), streams.size()));
+  }
+  TokenPicker picker(sampling);
   std::vector<Generation> out(sequences.size());
   std::vector<int32_t> next(first.begin(), first.end());
   std::vector<size_t> active;
@@ -272,20 +283,26 @@ std::vector<Generation> Engine::generate(std::span<Sequence*> sequences,
   for (int64_t step = 0; step < max_tokens && !active.empty(); ++step) {
     std::vector<Request> requests;
     for (const size_t i : active) requests.push_back({sequences[i], {&next[i], 1}, 0, nullptr});
-    std::vector<int32_t> picked(active.size(), -1);
+    std::vector<Pick> picked(active.size());
     run(requests, [&](std::span<const LogitRow> rows) {
-      for (const LogitRow& row : rows) picked[row.request] = argmax(row.logits);
+      for (const LogitRow& row : rows) {
+        const uint64_t stream = sampling.is_greedy() ? 0 : streams[active[row.request]];
+        picked[row.request] = picker.pick(row.logits, stream, step);
+      }
     });
     std::vector<size_t> still;
     for (size_t a = 0; a < active.size(); ++a) {
       Generation& generation = out[active[a]];
-      if (picked[a] < 0) {
+      const int32_t token = picked[a].token;
+      generation.margins.push_back(picked[a].margin);
+      if (token < 0) {
         generation.end = Generation::End::kNonFinite;
-      } else if (std::ranges::find(stop_ids, picked[a]) != stop_ids.end()) {
+      } else if (std::ranges::find(stop_ids, token) != stop_ids.end()) {
         generation.end = Generation::End::kStopId;
+        generation.stop_id = token;
       } else {
-        next[active[a]] = picked[a];
-        generation.tokens.push_back(picked[a]);
+        next[active[a]] = token;
+        generation.tokens.push_back(token);
         still.push_back(active[a]);
       }
     }

@@ -11,6 +11,7 @@
 #include "cache/kv_cache.h"
 #include "cache/scale_table.h"
 #include "engine/arm.h"
+#include "engine/sampling.h"
 #include "model/model.h"
 
 namespace kv {
@@ -34,10 +35,12 @@ struct ArmFacts {
 
 class Engine;
 
-/// A greedy continuation and why it ended.
+/// A continuation and why it ended.
 struct Generation {
   enum class End { kStopId, kLength, kNonFinite };
   std::vector<int32_t> tokens;  // the stop id not included
+  std::vector<double> margins;  // of every choice (Pick::margin), the stop id's too
+  int32_t stop_id = -1;
   End end = End::kLength;
 };
 
@@ -105,15 +108,19 @@ class Engine {
   /// asked for. After an exception every sequence has the length that it had before.
   void run(std::span<const Request> requests, const LogitSink& sink = {});
 
-  /// Greedy continuation of several sequences at once, fed with `first` [sequences] (the last
-  /// prompt token of each, not yet in the cache). Stops a sequence at a stop id (not included) or
-  /// after max_tokens.
+  /// Continuation of several sequences at once, fed with `first` [sequences] (the last prompt token
+  /// of each, not yet in the cache). Stops a sequence at a stop id (not included) or after
+  /// max_tokens. Greedy unless `sampling` says otherwise: then `streams` [sequences] are their
+  /// random numbers, and what a sequence draws hangs on its own logits and stream alone.
   std::vector<Generation> generate(std::span<Sequence*> sequences, std::span<const int32_t> first,
-                                   int64_t max_tokens, std::span<const int32_t> stop_ids);
+                                   int64_t max_tokens, std::span<const int32_t> stop_ids,
+                                   const Sampling& sampling = {},
+                                   std::span<const uint64_t> streams = {});
 
  private:
   struct Arm {
     ArmSpec spec;
+    std::vector<LayerFormat> formats;  // as asked for
     std::optional<ScaleTable> scales;
     std::unique_ptr<KvCache> cache;
     ForwardKernels kernels;

@@ -8,12 +8,14 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <unordered_set>
 
 #include "evaluate/answers.h"
 #include "evaluate/scorers.h"
 #include "kvscale/error.h"
 #include "text/chat_template.h"
+#include "text/edit_distance.h"
 #include "text/tokenizer.h"
 
 namespace kv {
@@ -27,31 +29,9 @@ constexpr std::array<std::string_view, 2> kMessageKeys = {"role", "content"};
 // Deeper than any prompt needs; comparing and printing JSON takes a stack as deep.
 constexpr int kDeepest = 100;
 
-/// Edits (insert, remove, replace a character) from one word to the other.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return row[b.size()];
-}
-
 /// "; did you mean "x"?" for a word that is at most two edits from a known one.
-template <class Words>
-std::string suggestion(std::string_view word, const Words& known) {
-  std::string_view best;
-  size_t distance = 3;
-  for (const std::string_view candidate : known) {
-    const size_t d = word.size() > 40 ? 3 : edit_distance(word, candidate);
-    if (d < distance && d < candidate.size()) best = candidate, distance = d;
-  }
+std::string suggestion(std::string_view word, std::span<const std::string_view> known) {
+  const std::string_view best = nearest_word(word, known);
   return best.empty() ? "" : fmt::format("; did you mean \"{}\"?", best);
 }
 

@@ -32,6 +32,7 @@ struct RangeMeter::Layer {
 struct RangeMeter::History {
   int64_t tokens = 0;
   std::array<std::vector<std::vector<uint16_t>>, 2> sides;
+  std::vector<float> key_factors;  // of dispersed keys; else empty
 
   void append(const AttentionTap& tap) {
     for (size_t s = 0; s < 2; ++s) {
@@ -43,6 +44,9 @@ struct RangeMeter::History {
           rows += tap.head_dim;
         }
       }
+    }
+    if (tap.key_factors != nullptr) {
+      key_factors.insert(key_factors.end(), tap.key_factors, tap.key_factors + tap.num_tokens);
     }
     tokens += tap.num_tokens;
   }
@@ -164,8 +168,9 @@ void RangeMeter::count_values(const AttentionTap& tap, const History& history, L
     const int64_t head = task / 2;
     const std::vector<float> x =
         history.load(side, head, tap.head_dim, tap.first_position, history.tokens);
-    layer.sides[side][index(head)].add(x.data(), tap.num_tokens, layouts_,
-                                       layer.scales[side][index(head)], options_.rounding);
+    layer.sides[side][index(head)].add(x.data(), tap.num_tokens, tap.sequence, tap.first_position,
+                                       layouts_, layer.scales[side][index(head)],
+                                       options_.rounding);
   }
 }
 
@@ -226,7 +231,8 @@ void RangeMeter::measure_queries(const AttentionTap& tap, const History& history
   for (int64_t h = 0; h < tap.num_kv_heads; ++h) {
     const HeadKeys head(history.load(0, h, tap.head_dim, 0, tokens),
                         history.load(1, h, tap.head_dim, 0, tokens), tap.head_dim, layouts_,
-                        layer.scales[0][index(h)], layer.scales[1][index(h)], options_.rounding);
+                        layer.scales[0][index(h)], layer.scales[1][index(h)], options_.rounding,
+                        history.key_factors);
     measure_group(tap, head, positions, h * group, out);
   }
   for (size_t layout = 0; layout < layouts_.size(); ++layout) {
@@ -251,6 +257,11 @@ void RangeMeter::on_output(const OutputTap& tap) {
 
 void RangeMeter::end_sequence(int64_t sequence) {
   std::erase_if(histories_, [&](const auto& entry) { return entry.first.first == sequence; });
+  for (const auto& [number, layer] : layers_) {
+    for (std::vector<HeadSums>& side : layer->sides) {
+      for (HeadSums& head : side) head.magnitudes.end_sequence(sequence);
+    }
+  }
 }
 
 namespace {
@@ -290,14 +301,26 @@ void set_values(RangeRecord& record, const std::vector<HeadSums>& heads, size_t 
   record.zero_frac = flushed / values;
 }
 
+/// What is said of the stored values themselves.
+void set_stored(RangeRecord& record, const std::vector<HeadSums>& heads) {
+  for (const HeadSums& head : heads) {
+    const PositionSlope slope = head.magnitudes.slope();
+    record.token_p99_p50_heads.push_back(head.magnitudes.spread());
+    record.amax_pos_slope_heads.push_back(slope.slope);
+    record.amax_pos_p_heads.push_back(slope.p);
+    record.channel_share_heads.push_back(head.strongest_channel());
+  }
+}
+
 }  // namespace
 
 std::vector<RangeRecord> RangeMeter::finish() const {
   std::vector<RangeRecord> out;
   for (const auto& [number, layer] : layers_) {
+    std::array<RangeRecord, 2> stored;  // the same under every layout
+    for (size_t s = 0; s < 2; ++s) set_stored(stored[s], layer->sides[s]);
     for (size_t layout = 0; layout < layouts_.size(); ++layout) {
-      const auto add = [&](const char* side, Damage damage) -> RangeRecord& {
-        RangeRecord record;
+      const auto add = [&](const char* side, Damage damage, RangeRecord record) -> RangeRecord& {
         record.layer = number;
         record.side = side;
         record.layout = layouts_[layout].name;
@@ -314,11 +337,12 @@ std::vector<RangeRecord> RangeMeter::finish() const {
       };
       for (const Side side : kSides) {
         const auto s = static_cast<size_t>(side);
-        RangeRecord& record = add(name(side).data(), side == Side::kK ? kDamageK : kDamageV);
+        RangeRecord& record =
+            add(name(side).data(), side == Side::kK ? kDamageK : kDamageV, stored[s]);
         set_noise(record, layer->noise[s][layout], layer->queries);
         set_values(record, layer->sides[s], layout);
       }
-      add("kv", kDamageBoth);
+      add("kv", kDamageBoth, {});
     }
   }
   return out;

@@ -49,9 +49,8 @@ struct RangeOptions {
 /// Static scales divide; inline ones are vLLM's: scale = max(absmax / 448, 1e-6), x times 1/scale.
 /// A result does not depend on how the prompt is cut into chunks. Work is spread over OpenMP's
 /// threads. Keeps K and V of unfinished sequences as BF16.
-///
-/// TODO: keys outside a sliding window count as attended; wrong once models with windows are
-/// served.
+/// Keys before a layer's window count as not attended; with a soft cap e_ts is the difference of
+/// capped scores.
 class RangeMeter : public AttentionObserver {
  public:
   /// Throws ValueError: no layouts, BF16 among them, two with one name, first_query < 0,

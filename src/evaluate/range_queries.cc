@@ -1,6 +1,8 @@
 #include "evaluate/range_queries.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <span>
 
 #include "evaluate/index.h"
@@ -52,6 +54,11 @@ std::vector<float> rounding_error(const std::vector<float>& x, int64_t dim, Form
   return error;
 }
 
+void divide_rows(std::vector<float>& rows, int64_t dim, const std::vector<float>& factors) {
+  if (factors.empty()) return;
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] /= factors[i / index(dim)];
+}
+
 double squared_norm(const float* x, int64_t n) {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
@@ -62,9 +69,11 @@ double squared_norm(const float* x, int64_t n) {
 class QueryBlock {
  public:
   /// positions and first_row: where the queries stand in the sequence and in `out`.
-  QueryBlock(const HeadKeys& head, std::span<const int64_t> positions, int64_t first_row,
-             int64_t q_head, QueryOutputs& out)
-      : head_(head),
+  QueryBlock(const AttentionTap& tap, const HeadKeys& head, std::span<const int64_t> positions,
+             int64_t first_row, int64_t q_head, QueryOutputs& out)
+      : window_(tap.window),
+        soft_cap_(tap.soft_cap),
+        head_(head),
         positions_(positions),
         first_row_(first_row),
         q_head_(q_head),
@@ -83,6 +92,10 @@ class QueryBlock {
   /// queries [rows, head_dim], times the softmax scale already.
   void measure(const float* queries) {
     score(queries, head_.keys, scores_);
+    if (soft_cap_ > 0) {
+      raw_scores_ = scores_;
+      for (float& score : scores_) score = capped(score);
+    }
     control_ = scores_;
     normalise(control_);
     attend(control_, head_.values, first_);
@@ -99,10 +112,23 @@ class QueryBlock {
     range_rows::multiply(queries, head_.head_dim, keys.data(), head_.head_dim * kPanel, out.data(),
                          width_, rows_, head_.head_dim, width_);
   }
+  float capped(float score) const { return soft_cap_ * std::tanh(score / soft_cap_); }
+
+  /// Keys before a query's window count nothing.
   void normalise(std::vector<float>& scores) const {
     for (int64_t r = 0; r < rows_; ++r) {
-      range_rows::softmax(scores.data() + r * width_, positions_[index(r)] + 1, width_);
+      float* row = scores.data() + r * width_;
+      const int64_t end = positions_[index(r)] + 1;
+      const int64_t begin = window_ > 0 ? std::max<int64_t>(0, end - window_) : 0;
+      std::fill_n(row, begin, -std::numeric_limits<float>::infinity());
+      range_rows::softmax(row, end, width_);
     }
+  }
+
+  /// What the keys' errors change in scores that are capped.
+  void cap_errors() {
+    for (size_t i = 0; i < raw_scores_.size(); ++i)
+      errors_[i] = capped(raw_scores_[i] + errors_[i]) - scores_[i];
   }
   void attend(const std::vector<float>& weights, const std::vector<float>& values,
               std::vector<float>& out) const {
@@ -127,6 +153,7 @@ class QueryBlock {
   /// K alone and both: the attention that the keys' errors make of it.
   void measure_keys(size_t layout, const float* queries) {
     score(queries, head_.key_errors[layout], errors_);
+    cap_errors();
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t at = r * width_;
       out_.score_variance[layout][row_and_head(r)] = range_rows::weighted_variance(
@@ -156,12 +183,15 @@ class QueryBlock {
     }
   }
 
+  int64_t window_;  // 0 = none
+  float soft_cap_;  // likewise
   const HeadKeys& head_;
   std::span<const int64_t> positions_;
   int64_t first_row_, q_head_;
   QueryOutputs& out_;
   int64_t visible_, width_, value_width_, rows_;
   std::vector<float> scores_, control_, errors_, damaged_;  // [rows, width]
+  std::vector<float> raw_scores_;                           // likewise, where there is a cap
   std::vector<float> first_, second_;                       // [rows, value_width]
 };
 
@@ -182,7 +212,8 @@ std::vector<float> queries_of(const AttentionTap& tap, std::span<const int64_t> 
 
 HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim,
                    const std::vector<RangeLayout>& layouts, const std::vector<float>& k_scales,
-                   const std::vector<float>& v_scales, Rounding rounding)
+                   const std::vector<float>& v_scales, Rounding rounding,
+                   const std::vector<float>& key_factors)
     : tokens(static_cast<int64_t>(k.size()) / dim),
       head_dim(dim),
       key_errors(layouts.size()),
@@ -196,10 +227,11 @@ HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int
     std::vector<float>& out =
         is_original ? (is_key ? keys : values) : (is_key ? key_errors : value_errors)[l];
     const std::vector<float>& x = is_key ? k : v;
-    const std::vector<float> rows =
-        is_original ? x
-                    : rounding_error(x, dim, layouts[l].format, (is_key ? k_scales : v_scales)[l],
-                                     rounding);
+    std::vector<float> rows = is_original
+                                  ? x
+                                  : rounding_error(x, dim, layouts[l].format,
+                                                   (is_key ? k_scales : v_scales)[l], rounding);
+    if (is_key) divide_rows(rows, dim, key_factors);
     out = is_key ? key_panels(rows, dim) : value_panels(rows, dim);
   }
 }
@@ -230,7 +262,7 @@ void measure_group(const AttentionTap& tap, const HeadKeys& head,
     const std::span<const int64_t> mine =
         std::span(positions).subspan(index(first), index(std::min(kRowsPerTask, rows - first)));
     const std::vector<float> queries = queries_of(tap, mine, q_head);
-    QueryBlock(head, mine, first, q_head, out).measure(queries.data());
+    QueryBlock(tap, head, mine, first, q_head, out).measure(queries.data());
   }
 }
 

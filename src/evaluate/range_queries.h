@@ -20,10 +20,12 @@ struct HeadKeys {
   std::vector<float> values;  // [tokens, head_dim]
   std::vector<std::vector<float>> key_errors, value_errors;  // per layout, stored less original
 
-  /// k, v [num_tokens, dim]; the scales are per layout.
+  /// k, v [num_tokens, dim]; the scales are per layout. Keys are divided by `key_factors` [at least
+  /// num_tokens], when there are any, after they were stored and read.
   HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim,
            const std::vector<RangeLayout>& layouts, const std::vector<float>& k_scales,
-           const std::vector<float>& v_scales, Rounding rounding);
+           const std::vector<float>& v_scales, Rounding rounding,
+           const std::vector<float>& key_factors = {});
 };
 
 /// What the attention gives for the sampled queries: the control's outputs and every layout's.

@@ -42,19 +42,23 @@ HeadSums::HeadSums(int64_t head_dim, size_t num_layouts)
       channel_squares(static_cast<size_t>(head_dim)),
       layouts(num_layouts) {}
 
-void HeadSums::add(const float* x, int64_t num_tokens, const std::vector<RangeLayout>& all,
-                   const std::vector<float>& static_scales, Rounding rounding) {
+void HeadSums::add(const float* x, int64_t num_tokens, int64_t sequence, int64_t first_position,
+                   const std::vector<RangeLayout>& all, const std::vector<float>& static_scales,
+                   Rounding rounding) {
   const auto head_dim = static_cast<int64_t>(channel_sum.size());
   const int64_t n = num_tokens * head_dim;
   tokens += num_tokens;
   amax = std::max(amax, max_abs(x, static_cast<size_t>(n)));
+  std::vector<float> largest;
   for (int64_t i = 0; i < n; i += head_dim) {
+    largest.push_back(max_abs(x + i, channel_sum.size()));
     for (int64_t c = 0; c < head_dim; ++c) {
       const double value = x[i + c];
       channel_sum[static_cast<size_t>(c)] += value;
       channel_squares[static_cast<size_t>(c)] += value * value;
     }
   }
+  magnitudes.add(sequence, first_position, largest);
   std::vector<float> stored(static_cast<size_t>(n));
   std::vector<uint8_t> codes;
   for (size_t l = 0; l < all.size(); ++l) {
@@ -73,6 +77,11 @@ double HeadSums::energy() const {
   double sum = 0;
   for (const double squares : channel_squares) sum += squares;
   return sum;
+}
+
+double HeadSums::strongest_channel() const {
+  const double all = energy();
+  return all == 0 ? 0 : std::ranges::max(channel_squares) / all;
 }
 
 double HeadSums::centred_energy() const {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "evaluate/range_health.h"
+#include "evaluate/token_magnitudes.h"
 #include "numeric/bulk.h"
 
 namespace kv {
@@ -26,15 +27,19 @@ struct HeadSums {
   int64_t tokens = 0;
   std::vector<double> channel_sum, channel_squares;  // [head_dim]
   std::vector<RoundingSums> layouts;
+  TokenMagnitudes magnitudes;
 
   HeadSums(int64_t head_dim, size_t num_layouts);
 
-  /// Adds x [tokens, head_dim]; stored values are those of store_and_load under each layout.
-  void add(const float* x, int64_t num_tokens, const std::vector<RangeLayout>& all,
-           const std::vector<float>& static_scales, Rounding rounding);
+  /// Adds x [tokens, head_dim], tokens of a sequence from a position on; stored values are those of
+  /// store_and_load under each layout.
+  void add(const float* x, int64_t num_tokens, int64_t sequence, int64_t first_position,
+           const std::vector<RangeLayout>& all, const std::vector<float>& static_scales,
+           Rounding rounding);
 
   double energy() const;
-  double centred_energy() const;  // each channel's mean taken out
+  double strongest_channel() const;  // its share of the energy; 0 without any
+  double centred_energy() const;     // each channel's mean taken out
   int64_t num_values() const { return tokens * static_cast<int64_t>(channel_sum.size()); }
 };
 

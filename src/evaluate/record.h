@@ -30,6 +30,24 @@ struct ExampleRecord {
   std::string kernel;  // what ran, from the dispatcher
 };
 
+/// What one arm generated for one question, and where it left the control's way. An answer that was
+/// judged teacher-forced is known up to its first wrong token, that one included: so far a free
+/// generation is the same.
+struct GenerationRecord {
+  std::string record_id;
+  std::string block, arm;
+  std::string example_id, document, bucket;
+  int64_t sample = 0;        // 0: greedy; else the repetition, from 1 on
+  std::vector<int64_t> ids;  // the stop id too; -1 for logits that are not finite; the first 256
+  // The control's: by how many nats of logit each choice beat the second.
+  std::vector<double> margins;
+  // 1-based index of the first id that is not the control's; if none, how far both are known to
+  // agree. 0: there is nothing to compare with, as for the control itself.
+  int64_t fdi = 0;
+  bool diverged = false;
+  double margin = 0;  // of the control's choice where they part
+};
+
 /// Logit metrics of one document under one arm against the control, in one bucket of positions:
 /// sums over n scored positions, so that means and clustered errors can be computed from them.
 struct LogitRecord {
@@ -60,6 +78,11 @@ struct RangeRecord {
   // Per KV head. A head's gap to its own scale (spread of heads) is its SQNR under fp8_head less
   // the one here.
   std::vector<double> sqnr_db_heads, clip_frac_heads, amax_heads;
+  // Of what is stored, whatever the layout. Per KV head: 99th percentile over median of the tokens'
+  // largest magnitudes; slope of their log2 over log2(position + 1), and its one-sided p over
+  // contexts; share of the energy in the strongest channel.
+  std::vector<double> token_p99_p50_heads, amax_pos_slope_heads, amax_pos_p_heads;
+  std::vector<double> channel_share_heads;
   int64_t tokens = 0, queries = 0;
 };
 
@@ -114,7 +137,7 @@ struct TimingRecord {
   std::string arm;     // as spelled, "bf16" the control, "bf16#2" the control timed once more
   std::string bucket;  // label of the length
   int64_t context_tokens = 0;      // of its prompts, mean
-  int64_t run = 0;                 // number of the run; each is one value of every median
+  int64_t run = 0;  // number of the run within arm and bucket; each is one value of every median
   double ttft_ms = 0, itl_ms = 0;  // medians over the run's requests and gaps
   double output_throughput = 0;    // tokens per second
 };

@@ -31,6 +31,23 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, GenerationRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("block", r.block);
+  visit("arm", r.arm);
+  visit("example_id", r.example_id);
+  visit("document", r.document);
+  visit("bucket", r.bucket);
+  visit("sample", r.sample);
+  visit("ids", r.ids);
+  visit("margins", r.margins);
+  visit("fdi", r.fdi);
+  visit("diverged", r.diverged);
+  visit("margin", r.margin);
+}
+
+template <class Record, class Visit>
 requires std::is_same_v<std::remove_const_t<Record>, LogitRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
@@ -72,6 +89,10 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("sqnr_db_heads", r.sqnr_db_heads);
   visit("clip_frac_heads", r.clip_frac_heads);
   visit("amax_heads", r.amax_heads);
+  visit("token_p99_p50_heads", r.token_p99_p50_heads);
+  visit("amax_pos_slope_heads", r.amax_pos_slope_heads);
+  visit("amax_pos_p_heads", r.amax_pos_p_heads);
+  visit("channel_share_heads", r.channel_share_heads);
   visit("tokens", r.tokens);
   visit("queries", r.queries);
 }
@@ -170,6 +191,7 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
+constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
 constexpr std::string_view kind_of(const CurveRecord&) { return "curve"; }

@@ -170,6 +170,7 @@ T required(const OrderedJson& object, const std::string& where, const char* name
 }  // namespace
 
 std::string record_to_json(const ExampleRecord& record) { return write(record); }
+std::string record_to_json(const GenerationRecord& record) { return write(record); }
 std::string record_to_json(const LogitRecord& record) { return write(record); }
 std::string record_to_json(const RangeRecord& record) { return write(record); }
 std::string record_to_json(const ArmRecord& record) { return write(record); }
@@ -191,6 +192,7 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   const auto kind = required<std::string>(object, where, "kind");
   const auto is = [&](const auto& record) { return kind == kind_of(record); };
   if (is(ExampleRecord())) return read_into(object, where, out.examples);
+  if (is(GenerationRecord())) return read_into(object, where, out.generations);
   if (is(LogitRecord())) return read_into(object, where, out.logits);
   if (is(RangeRecord())) return read_into(object, where, out.ranges);
   if (is(ArmRecord())) return read_into(object, where, out.arms);
@@ -202,9 +204,8 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(FactsRecord())) return read_into(object, where, out.facts);
   if (is(CurveRecord())) return read_into(object, where, out.curves);
   throw FormatError(
-      fmt::format("{}: \"kind\": expected example, logit, range, arm, amax, calibration, capacity, "
-                  "timing, support, facts or curve, found "
-                  "\"{}\"",
+      fmt::format("{}: \"kind\": expected example, generation, logit, range, arm, amax, "
+                  "calibration, capacity, timing, support, facts or curve, found \"{}\"",
                   where, kind));
 }
 

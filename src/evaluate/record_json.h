@@ -10,6 +10,7 @@ namespace kv {
 /// The record as one JSON object without a newline: "kind" and "schema" first, then its fields.
 /// Throws ValueError when a text in it is not UTF-8.
 std::string record_to_json(const ExampleRecord& record);
+std::string record_to_json(const GenerationRecord& record);
 std::string record_to_json(const LogitRecord& record);
 std::string record_to_json(const RangeRecord& record);
 std::string record_to_json(const ArmRecord& record);

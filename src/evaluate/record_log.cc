@@ -165,11 +165,12 @@ void RecordLog::append(const SupportRecord& record) { append_to(records_.support
 void RecordLog::append(const FactsRecord& record) { append_to(records_.facts, record); }
 void RecordLog::append(const CurveRecord& record) { append_to(records_.curves, record); }
 
-void RecordLog::append(std::span<const ExampleRecord> records) {
-  if (records.empty()) return;
+template <class Record>
+void RecordLog::append_all(std::vector<Record>& records, std::span<const Record> added) {
+  if (added.empty()) return;
   std::string lines;
   std::unordered_set<std::string> ids;
-  for (const ExampleRecord& record : records) {
+  for (const Record& record : added) {
     expect_new(record.record_id);
     if (!ids.insert(record.record_id).second) {
       throw ValueError(fmt::format("{}: \"record_id\": \"{}\" is given twice", path_.string(),
@@ -179,7 +180,14 @@ void RecordLog::append(std::span<const ExampleRecord> records) {
   }
   write_lines(lines);
   ids_.merge(ids);
-  records_.examples.insert(records_.examples.end(), records.begin(), records.end());
+  records.insert(records.end(), added.begin(), added.end());
+}
+
+void RecordLog::append(std::span<const ExampleRecord> records) {
+  append_all(records_.examples, records);
+}
+void RecordLog::append(std::span<const GenerationRecord> records) {
+  append_all(records_.generations, records);
 }
 
 bool RecordLog::has(std::string_view record_id) const {

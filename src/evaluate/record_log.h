@@ -18,6 +18,7 @@ inline constexpr int64_t kRecordSchema = 4;
 /// All records of a run, by kind, in the order in which they were written.
 struct Records {
   std::vector<ExampleRecord> examples;
+  std::vector<GenerationRecord> generations;
   std::vector<LogitRecord> logits;
   std::vector<RangeRecord> ranges;
   std::vector<ArmRecord> arms;
@@ -67,6 +68,7 @@ class RecordLog {
   void append(const CurveRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
   void append(std::span<const ExampleRecord> records);
+  void append(std::span<const GenerationRecord> records);
 
   /// Whether a record with this id was read or appended.
   bool has(std::string_view record_id) const;
@@ -76,6 +78,7 @@ class RecordLog {
 
   const Records& records() const { return records_; }
   const std::vector<ExampleRecord>& examples() const { return records_.examples; }
+  const std::vector<GenerationRecord>& generations() const { return records_.generations; }
   const std::vector<LogitRecord>& logits() const { return records_.logits; }
   const std::vector<RangeRecord>& ranges() const { return records_.ranges; }
   const std::vector<ArmRecord>& arms() const { return records_.arms; }
@@ -95,6 +98,8 @@ class RecordLog {
  private:
   template <class Record>
   void append_to(std::vector<Record>& records, const Record& record);
+  template <class Record>
+  void append_all(std::vector<Record>& records, std::span<const Record> added);
   void load();
   void expect_new(const std::string& record_id) const;
   void write_lines(const std::string& lines);

@@ -9,7 +9,6 @@
 #include "numeric/bulk.h"
 #include "ops/add.h"
 #include "ops/rms_norm.h"
-#include "ops/silu_mul.h"
 
 namespace kv {
 namespace {
@@ -43,6 +42,9 @@ Model::ForwardPass::ForwardPass(const Model& model, std::span<const Segment> seg
   allocate(attended_, q_size_);
   allocate(gate_up_, 2 * spec_.intermediate_size);
   allocate(act_, spec_.intermediate_size);
+  for (const int32_t position : positions_) {
+    if (model_.dispersion_) key_factors_.push_back(model_.dispersion_->factor(position));
+  }
   embed();
 }
 
@@ -94,6 +96,7 @@ void Model::ForwardPass::fill_block_table(Group& group) const {
 
 void Model::ForwardPass::embed() {
   std::vector<uint16_t> row(static_cast<size_t>(spec_.hidden_size));
+  const auto scale = static_cast<float>(spec_.embedding_scale);
   for (size_t i = 0; i < segments_.size(); ++i) {
     float* out = residual_.data() + first_row_[i] * spec_.hidden_size;
     for (const int32_t token : segments_[i].tokens) {
@@ -103,6 +106,9 @@ void Model::ForwardPass::embed() {
       }
       model_.checkpoint().read_bf16("model.embed_tokens.weight", token, 1, row.data());
       bf16_decode(row.data(), out, row.size());
+      if (scale != 1.0f) {
+        for (size_t d = 0; d < row.size(); ++d) out[d] *= scale;
+      }
       out += spec_.hidden_size;
     }
   }
@@ -138,7 +144,8 @@ void Model::ForwardPass::project_heads(const Layer& layer) {
     return std::span(layer.qkv_bias)
         .subspan(static_cast<size_t>(first), static_cast<size_t>(count));
   };
-  const RopeTable& table = *model_.weights_->rope;
+  norm_heads(layer);
+  const RopeTable& table = *layer.rope;
   rope(columns(0, q_size_), bias(0, q_size_), positions_, table,
        heads_view(q_, 0, rows_, spec_.num_q_heads));
   rope(columns(q_size_, kv_size_), bias(q_size_, kv_size_), positions_, table,
@@ -149,11 +156,34 @@ void Model::ForwardPass::project_heads(const Layer& layer) {
   add_bias(v, bias(v_first, kv_size_), rows_view(v_, kv_size_));
 }
 
+void Model::ForwardPass::norm_heads(const Layer& layer) {
+  if (!spec_.has_qk_norm) return;
+  const auto norm = [&](int64_t first, int64_t heads, std::span<const float> weight) {
+    TensorView view =
+        TensorView::contiguous(qkv_.data() + first, DType::kF32, {rows_, heads, spec_.head_dim});
+    view.strides[0] = q_size_ + 2 * kv_size_;
+    rms_norm_in_place(view, weight, static_cast<float>(spec_.rms_norm_eps));
+  };
+  norm(0, spec_.num_q_heads, layer.q_norm);
+  norm(q_size_, spec_.num_kv_heads, layer.k_norm);
+}
+
+void Model::ForwardPass::norm_block_out(std::span<const float> weight) {
+  if (!spec_.has_post_norms) return;
+  rms_norm_in_place(
+      TensorView::contiguous(block_out_.data(), DType::kF32, {rows_, 1, spec_.hidden_size}), weight,
+      static_cast<float>(spec_.rms_norm_eps));
+}
+
 void Model::ForwardPass::add_key_offset(int64_t l) {
   const auto found = model_.key_offsets_.find(l);
   if (found == model_.key_offsets_.end()) return;
   for (size_t i = 0; i < k_.size(); ++i)
     k_[i] = bf16::encode(bf16::decode(k_[i]) + found->second[i % found->second.size()]);
+}
+
+void Model::ForwardPass::disperse_keys() {
+  if (model_.dispersion_) TokenDispersion::disperse(key_factors_, kv_size_, k_.data());
 }
 
 void Model::ForwardPass::store(int64_t l) {
@@ -169,7 +199,15 @@ void Model::ForwardPass::store(int64_t l) {
     p.v_scale = scales_of(segment.scales, l, Side::kV);
     p.rounding = segment.rounding;
     p.counts = segment.counts == nullptr ? nullptr : segment.counts + l;
-    kernels_[i].store_kv.insert(store_kv(p, Device::kCpu).name);
+    if (!model_.dispersion_) {
+      kernels_[i].store_kv.insert(store_kv(p, Device::kCpu).name);
+      continue;
+    }
+    const std::span<const float> factors =
+        std::span(key_factors_)
+            .subspan(static_cast<size_t>(first_row_[i]), static_cast<size_t>(count));
+    const Format asked = segment.asked[static_cast<size_t>(l)].k;
+    kernels_[i].store_kv.insert(TokenDispersion::store(p, factors, asked).name);
   }
 }
 
@@ -189,6 +227,8 @@ void Model::ForwardPass::attend_cache(int64_t l) {
     p.k_scale = scales_of(group.scales, l, Side::kK);
     p.v_scale = scales_of(group.scales, l, Side::kV);
     p.softmax_scale = model_.softmax_scale();
+    p.window = static_cast<int32_t>(spec_.window(l));
+    p.soft_cap = static_cast<float>(spec_.attention_soft_cap);
     p.math = group.math;
     p.keys_per_split = keys_per_split_;
     params.push_back(p);
@@ -212,17 +252,23 @@ AttentionTap Model::ForwardPass::tap(size_t segment, int64_t l) const {
   tap.head_dim = spec_.head_dim;
   tap.hidden_size = spec_.hidden_size;
   tap.softmax_scale = model_.softmax_scale();
+  tap.window = spec_.window(l);
+  tap.soft_cap = static_cast<float>(spec_.attention_soft_cap);
   tap.q = q_.data() + row * q_size_;
   tap.k = k_.data() + row * kv_size_;
   tap.v = v_.data() + row * kv_size_;
+  tap.key_factors = key_factors_.empty() ? nullptr : key_factors_.data() + row;
   tap.residual = residual_.data() + row * spec_.hidden_size;
   tap.block_out = block_out_.data() + row * spec_.hidden_size;
-  tap.next_norm = layer.post_norm.data();
+  tap.next_norm = layer.mlp_norm.data();
   tap.project = [this, &layer](const float* in, int64_t rows, float* out) {
     std::vector<uint16_t> x(static_cast<size_t>(rows * q_size_));
     bf16_encode(in, x.data(), x.size());
     const TensorView y = TensorView::contiguous(out, DType::kF32, {rows, spec_.hidden_size});
     matmul(layer.o, TensorView::contiguous(x.data(), DType::kBF16, {rows, q_size_}), y);
+    if (!spec_.has_post_norms) return;
+    rms_norm_in_place(TensorView::contiguous(out, DType::kF32, {rows, 1, spec_.hidden_size}),
+                      layer.attention_post, static_cast<float>(spec_.rms_norm_eps));
   };
   return tap;
 }
@@ -257,22 +303,13 @@ void Model::ForwardPass::attention_block(int64_t l) {
   rms_norm(hidden_view(residual_), layer.input_norm, eps, rows_view(normed_, spec_.hidden_size));
   project_heads(layer);
   add_key_offset(l);
+  disperse_keys();
   store(l);
   attend_cache(l);
   matmul(layer.o, rows_view(attended_, q_size_), hidden_view(block_out_));
+  norm_block_out(layer.attention_post);
   show_observers(l);
   add_residual(hidden_view(block_out_), layer.o_bias, hidden_view(residual_));
-}
-
-void Model::ForwardPass::mlp_block(const Layer& layer) {
-  const auto eps = static_cast<float>(spec_.rms_norm_eps);
-  const TensorView gate_up = TensorView::contiguous(gate_up_.data(), DType::kF32,
-                                                    {rows_, 2 * int64_t{spec_.intermediate_size}});
-  rms_norm(hidden_view(residual_), layer.post_norm, eps, rows_view(normed_, spec_.hidden_size));
-  matmul(layer.gate_up, rows_view(normed_, spec_.hidden_size), gate_up);
-  silu_mul(gate_up, rows_view(act_, spec_.intermediate_size));
-  matmul(layer.down, rows_view(act_, spec_.intermediate_size), hidden_view(block_out_));
-  add_residual(hidden_view(block_out_), {}, hidden_view(residual_));
 }
 
 HiddenStates Model::ForwardPass::run() {

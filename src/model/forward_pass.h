@@ -37,12 +37,17 @@ class Model::ForwardPass {
 
   void attention_block(int64_t l);
   void project_heads(const Layer& layer);
+  void norm_heads(const Layer& layer);
+  void norm_block_out(std::span<const float> weight);
   void add_key_offset(int64_t l);
+  void disperse_keys();
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
   void show_output(const HiddenStates& hidden);
   void mlp_block(const Layer& layer);
+  void run_mlp(const Mlp& mlp, const std::vector<uint16_t>& x, int64_t rows, float* out);
+  void mix_experts(const Layer& layer);
 
   AttentionTap tap(size_t segment, int64_t l) const;
   TensorView hidden_view(std::vector<float>& data) const;
@@ -60,6 +65,7 @@ class Model::ForwardPass {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<float> residual_, block_out_, qkv_, gate_up_;
   std::vector<uint16_t> normed_, q_, k_, v_, attended_, act_;
+  std::vector<float> key_factors_;       // [rows] of dispersed keys; else empty
   std::vector<ForwardKernels> kernels_;  // [segments]
 };
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "kvscale/error.h"
 #include "model/forward_pass.h"
 #include "model/weights.h"
+#include "ops/soft_cap.h"
 
 namespace kv {
 
@@ -16,19 +16,21 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const Checkpoint> check
                                          const std::function<void(double)>& progress) {
   std::shared_ptr<Model> model(new Model);
   model->weights_ = Weights::read(*checkpoint, progress);
-  model->weight_bytes_ = model->weights_->packed_bytes();
+  model->weight_bytes_ = model->weights_->packed_bytes(checkpoint->spec());
   model->checkpoint_ = std::move(checkpoint);
   return model;
 }
 
-std::vector<LayerGeometry> Model::geometry() const {
-  return std::vector<LayerGeometry>(static_cast<size_t>(spec().num_layers),
-                                    LayerGeometry{spec().num_kv_heads, spec().head_dim, 0});
+std::vector<LayerGeometry> layer_geometry(const ModelSpec& spec) {
+  std::vector<LayerGeometry> out;
+  for (int layer = 0; layer < spec.num_layers; ++layer)
+    out.push_back({spec.num_kv_heads, spec.head_dim, spec.window(layer)});
+  return out;
 }
 
-float Model::softmax_scale() const {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(spec().head_dim)));
-}
+std::vector<LayerGeometry> Model::geometry() const { return layer_geometry(spec()); }
+
+float Model::softmax_scale() const { return static_cast<float>(spec().score_scale()); }
 
 std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
                                                     std::vector<float> offset) const {
@@ -43,6 +45,16 @@ std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
   return planted;
 }
 
+std::shared_ptr<const Model> Model::with_token_dispersion(TokenDispersion dispersion) const {
+  std::shared_ptr<Model> planted(new Model(*this));
+  planted->dispersion_ = std::move(dispersion);
+  return planted;
+}
+
+std::vector<LayerFormat> Model::cache_formats(std::vector<LayerFormat> asked) const {
+  return dispersion_ ? TokenDispersion::page_formats(std::move(asked)) : asked;
+}
+
 HiddenStates Model::forward(std::span<const Segment> segments, int32_t keys_per_split,
                             std::vector<ForwardKernels>* kernels) const {
   ForwardPass pass(*this, segments, keys_per_split);
@@ -55,7 +67,7 @@ double Model::time_matmuls(int64_t rows, double& flops) const {
   int64_t widest_in = 0, widest_out = 0;
   std::vector<const PackedMatrix*> matrices;
   for (const Layer& layer : weights_->layers) {
-    for (const PackedMatrix* m : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) {
+    for (const PackedMatrix* m : layer.matrices(spec(), true)) {
       matrices.push_back(m);
       widest_in = std::max(widest_in, m->in_features());
       widest_out = std::max(widest_out, m->out_features());
@@ -89,8 +101,9 @@ void Model::logits(const HiddenStates& hidden, std::span<const int64_t> rows, fl
 
 void Model::head_logits(std::span<const uint16_t> rows, float* out) const {
   const int64_t size = spec().hidden_size, count = std::ssize(rows) / size;
-  matmul(weights_->head, TensorView::contiguous(rows.data(), DType::kBF16, {count, size}),
-         TensorView::contiguous(out, DType::kF32, {count, spec().vocab_size}));
+  const TensorView y = TensorView::contiguous(out, DType::kF32, {count, spec().vocab_size});
+  matmul(weights_->head, TensorView::contiguous(rows.data(), DType::kBF16, {count, size}), y);
+  if (spec().logit_soft_cap > 0) soft_cap(y, static_cast<float>(spec().logit_soft_cap));
 }
 
 }  // namespace kv

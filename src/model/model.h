@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "cache/scale_table.h"
 #include "checkpoint/checkpoint.h"
 #include "model/tap.h"
+#include "model/token_dispersion.h"
 #include "numeric/rounding.h"
 #include "ops/attend.h"
 #include "ops/store_kv.h"
@@ -30,7 +32,8 @@ struct Segment {
   const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
   Rounding rounding = Rounding::kNearestEven;
   Math math = Math::kBf16;
-  int64_t sequence = 0;  // the caller's number, passed on to the observer
+  std::span<const LayerFormat> asked;  // [num_layers] by the arm; read where keys are dispersed
+  int64_t sequence = 0;                // the caller's number, passed on to the observer
   AttentionObserver* observer = nullptr;
   StoreCounts* counts = nullptr;  // [num_layers], added to; may be null
 };
@@ -55,8 +58,11 @@ class HiddenStates {
   std::vector<uint16_t> normed_;    // [rows, hidden] bf16
 };
 
-/// A decoder of the Llama kind (Llama, Qwen2): weights packed for this machine, no state of any
-/// sequence.
+/// What the cache arithmetic needs of each layer.
+std::vector<LayerGeometry> layer_geometry(const ModelSpec& spec);
+
+/// A decoder of any architecture that a ModelSpec can state: weights packed for this machine, no
+/// state of any sequence.
 class Model {
  public:
   /// Packs all weights; `progress` (may be null) is told the share done, 0 to 1.
@@ -75,6 +81,14 @@ class Model {
   /// whose precision an offset takes).
   std::shared_ptr<const Model> with_key_offset(int64_t layer, std::vector<float> offset) const;
 
+  /// The same model with the keys of every layer dispersed over the tokens (token_dispersion.h).
+  /// Caches of it have the formats that cache_formats() says.
+  std::shared_ptr<const Model> with_token_dispersion(TokenDispersion dispersion) const;
+
+  /// The formats of pages in which an arm's layers are stored: those that it asks for, unless keys
+  /// are dispersed.
+  std::vector<LayerFormat> cache_formats(std::vector<LayerFormat> asked) const;
+
   /// Runs the new tokens of all segments through all layers: stores keys and values in each
   /// segment's cache and attends to what the cache gives back. A segment's result is the same bits
   /// whatever the other segments are and however its sequence is cut into chunks. `keys_per_split`
@@ -82,7 +96,8 @@ class Model {
   HiddenStates forward(std::span<const Segment> segments, int32_t keys_per_split = 0,
                        std::vector<ForwardKernels>* kernels = nullptr) const;
 
-  /// Seconds that the linear layers of all layers take for `rows` rows of zeros, nothing else;
+  /// Seconds that the linear layers of all layers take for `rows` rows of zeros, nothing else (of
+  /// experts as many as work on one token);
   /// `flops` gets what they did.
   /// The limit that a prefill is held against.
   double time_matmuls(int64_t rows, double& flops) const;
@@ -100,6 +115,7 @@ class Model {
   std::shared_ptr<const Weights> weights_;
   int64_t weight_bytes_ = 0;
   std::map<int64_t, std::vector<float>> key_offsets_;  // layer -> what with_key_offset added
+  std::optional<TokenDispersion> dispersion_;
 };
 
 }  // namespace kv

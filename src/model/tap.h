@@ -14,17 +14,22 @@ struct AttentionTap {
   int64_t num_tokens = 0;
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0, hidden_size = 0;
   float softmax_scale = 0;
+  int64_t window = 0;           // keys that a query sees, its own included; 0 = all
+  float soft_cap = 0;           // scores become cap * tanh(score / cap); 0 = none
   const uint16_t* q = nullptr;  // [num_tokens, num_q_heads, head_dim] bf16, after norm and RoPE
   const uint16_t* k =
       nullptr;  // [num_tokens, num_kv_heads, head_dim] bf16, what is given to store_kv
   const uint16_t* v = nullptr;  // as k
+  // [num_tokens] what k was multiplied by for storage, and what is read is divided by; null: 1.
+  const float* key_factors = nullptr;
   const float* residual =
       nullptr;  // [num_tokens, hidden_size], what the block's output is added to
   const float* block_out = nullptr;  // [num_tokens, hidden_size], what the block adds
   const float* next_norm = nullptr;  // [hidden_size], weights of the norm that reads the sum
 
-  /// The block's output projection of other attention outputs: in [rows, num_q_heads * head_dim]
-  /// f32, out [rows, hidden_size] f32; rounds its input to BF16 as the model does.
+  /// What the block would add for other attention outputs (projection and norm after it): in [rows,
+  /// num_q_heads * head_dim] f32, out [rows, hidden_size] f32; rounds its input to BF16 as the
+  /// model does.
   std::function<void(const float* in, int64_t rows, float* out)> project;
 };
 

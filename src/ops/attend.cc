@@ -86,9 +86,6 @@ std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device devi
       throw UnsupportedError(
           "attend: needed math=fp8 over inline scales, the cpu twin supports math=bf16 there");
     }
-    if (!p.sinks.empty()) {
-      throw UnsupportedError("attend: needed sinks, the cpu twin supports none");
-    }
   }
   return device == Device::kCuda ? attend_cuda(params) : attend_cpu(params);
 }

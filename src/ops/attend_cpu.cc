@@ -38,7 +38,8 @@ void add_items(const AttendParams& p, std::vector<Item>& items) {
     const int64_t queries = p.query_start[seq + 1] - p.query_start[seq];
     for (int64_t first = 0; first < queries; first += step) {
       const int64_t count = std::min(step, queries - first);
-      const int64_t keys = p.seq_lens[seq] - queries + first + count;
+      const int64_t past = p.seq_lens[seq] - queries + first + count;
+      const int64_t keys = p.window > 0 ? std::min(past, p.window + count) : past;
       for (int64_t head = 0; head < p.cache.page.num_kv_heads; ++head) {
         // Widening a tile of keys costs about as much as 8 rows of products.
         items.push_back(
@@ -94,9 +95,11 @@ class ItemRows {
   void run(cpu::AttendScratch& scratch) {
     const int64_t keys = positions_.back() + 1;
     const int64_t split = p_.keys_per_split > 0 ? p_.keys_per_split : keys;
-    const int64_t first = first_visible_key() / split * split;
+    const int64_t first =
+        p_.keys_per_split > 0 ? first_visible_key() / split * split : first_visible_key();
     std::vector<std::vector<float>> results;
     std::vector<cpu::RowsPart> parts;
+    const std::vector<float> sinks = sinks_of_rows();
     for (int64_t begin = first; begin < keys; begin += split) {
       std::vector<float>& part = results.emplace_back(static_cast<size_t>(num_rows_ * (dim_ + 2)));
       float* largest = part.data() + num_rows_ * dim_;
@@ -108,7 +111,8 @@ class ItemRows {
       parts.push_back({part.data(), largest, largest + num_rows_});
     }
     const float value_scale = static_scale(p_.cache, Side::kV, p_.v_scale, item_.kv_head);
-    cpu::finish_rows(parts, num_rows_, dim_, value_scale, out_.data());
+    cpu::finish_rows(parts, num_rows_, dim_, value_scale, sinks.empty() ? nullptr : sinks.data(),
+                     out_.data());
     write();
   }
 
@@ -119,6 +123,17 @@ class ItemRows {
     if (p_.window == 0) return 0;
     return std::max<int64_t>(0, positions_.front() - p_.window + 1) / cpu::kKeysPerTile *
            cpu::kKeysPerTile;
+  }
+
+  /// The sink of each row's head, in powers of two; or none.
+  std::vector<float> sinks_of_rows() const {
+    constexpr float kLog2E = 1.442695041f;
+    std::vector<float> out;
+    const int64_t group = q_per_kv(p_);
+    for (int64_t r = 0; r < num_rows_ && !p_.sinks.empty(); ++r) {
+      out.push_back(kLog2E * p_.sinks[static_cast<size_t>(item_.kv_head * group + r % group)]);
+    }
+    return out;
   }
 
   int64_t offset(const TensorView& view, int64_t r) const {

@@ -27,6 +27,18 @@ void rms_norm(const TensorView& x, std::span<const float> weight, float eps,
   }
 }
 
+void rms_norm_in_place(const TensorView& x, std::span<const float> weight, float eps) {
+  Dim rows{"rows"}, groups{"groups"}, size{"size", static_cast<int64_t>(weight.size())};
+  expect("rms_norm_in_place", "x", x, DType::kF32, {&rows, &groups, &size});
+#pragma omp parallel for schedule(static) if (rows.size >= 8)
+  for (int64_t r = 0; r < x.sizes[0]; ++r) {
+    for (int64_t g = 0; g < x.sizes[1]; ++g) {
+      cpu::rms_norm_row(x.as<float>() + r * x.strides[0] + g * x.strides[1], weight.data(),
+                        x.sizes[2], eps);
+    }
+  }
+}
+
 void rms_norm_ref(const TensorView& x, std::span<const float> weight, float eps,
                   const TensorView& out) {
   check(x, weight, out);

@@ -13,7 +13,14 @@ namespace kv {
 /// Computes in F32. Reads 4 and writes 2 bytes a value. Throws ShapeError.
 void rms_norm(const TensorView& x, std::span<const float> weight, float eps, const TensorView& out);
 
-/// The same in double.
+/// x = x / sqrt(mean(x^2) + eps) * weight in place, mean over the last dimension.
+///
+/// x [rows, groups, size] f32, rows may be strided      weight [size] f32
+///
+/// Computes in F32. Throws ShapeError.
+void rms_norm_in_place(const TensorView& x, std::span<const float> weight, float eps);
+
+/// The same as rms_norm in double.
 void rms_norm_ref(const TensorView& x, std::span<const float> weight, float eps,
                   const TensorView& out);
 

@@ -3,42 +3,16 @@
 #include <cmath>
 
 #include "cpu/elementwise.h"
-#include "numeric/bf16.h"
-#include "tensor/shape.h"
+#include "ops/gated_rows.h"
 
 namespace kv {
-namespace {
-
-void check(const TensorView& gate_up, const TensorView& out) {
-  Dim rows{"rows"}, size{"size"};
-  expect("silu_mul", "out", out, DType::kBF16, {&rows, &size});
-  Dim both{"2 * size", 2 * size.size};
-  expect("silu_mul", "gate_up", gate_up, DType::kF32, {&rows, &both});
-}
-
-}  // namespace
 
 void silu_mul(const TensorView& gate_up, const TensorView& out) {
-  check(gate_up, out);
-  const int64_t size = out.sizes[1];
-#pragma omp parallel for schedule(static) if (out.sizes[0] >= 4)
-  for (int64_t r = 0; r < out.sizes[0]; ++r) {
-    const float* gate = gate_up.as<const float>() + r * gate_up.strides[0];
-    cpu::silu_mul_row(gate, gate + size, size, out.as<uint16_t>() + r * out.strides[0]);
-  }
+  gated_rows("silu_mul", gate_up, out, cpu::silu_mul_row);
 }
 
 void silu_mul_ref(const TensorView& gate_up, const TensorView& out) {
-  check(gate_up, out);
-  const int64_t size = out.sizes[1];
-  for (int64_t r = 0; r < out.sizes[0]; ++r) {
-    const float* gate = gate_up.as<const float>() + r * gate_up.strides[0];
-    for (int64_t i = 0; i < size; ++i) {
-      const double x = gate[i];
-      out.as<uint16_t>()[r * out.strides[0] + i] =
-          bf16::encode(static_cast<float>(x / (1 + std::exp(-x)) * gate[size + i]));
-    }
-  }
+  gated_rows_ref("silu_mul", gate_up, out, [](double x) { return x / (1 + std::exp(-x)); });
 }
 
 }  // namespace kv

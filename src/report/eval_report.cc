@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "decide/verdict_json.h"
 #include "evaluate/logit_metrics.h"
 #include "report/arm_table.h"
+#include "report/divergence_section.h"
 #include "report/json_values.h"
 #include "report/numbers.h"
 #include "report/run_facts_text.h"
@@ -128,11 +130,13 @@ OrderedJson arms_json(std::span<const ArmRecord> arms, std::span<const LogitReco
 
 std::string eval_json(const EvalReport& report) {
   const std::vector<ArmRecord> arms = report.arms.empty() ? arms_of(report.logits) : report.arms;
-  return json_text({{"model", json_of(report.model)},
-                    {"prompts", json_of(report.prompts)},
-                    {"arms", arms_json(arms, report.logits, report.capacities)},
-                    {"notices", report.notices},
-                    {"run", json_of(report.run)}});
+  OrderedJson out = {{"model", json_of(report.model)},
+                     {"prompts", json_of(report.prompts)},
+                     {"arms", arms_json(arms, report.logits, report.capacities)}};
+  if (!report.divergence.empty()) out["divergence"] = divergence_json(report.divergence);
+  out["notices"] = report.notices;
+  out["run"] = json_of(report.run);
+  return json_text(out);
 }
 
 std::string eval_text(const EvalReport& report, const TextStyle& style) {
@@ -147,6 +151,7 @@ std::string eval_text(const EvalReport& report, const TextStyle& style) {
                      style);
     out += kld_table(report, arms, style);
   }
+  if (!report.divergence.empty()) out += '\n' + divergence_text(report.divergence, style);
   for (const std::string& notice : report.notices) out += '\n' + paragraph(notice, style);
   const std::string facts = run_text(report.run, style);
   if (!facts.empty()) out += '\n' + facts;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "decide/divergence.h"
 #include "evaluate/record.h"
 #include "report/facts.h"
 #include "report/text_style.h"
@@ -19,6 +20,7 @@ struct EvalReport {
   std::vector<ArmRecord> arms;             // "bf16" among them; empty = summed up from the logits
   std::vector<LogitRecord> logits;         // per document and bucket
   std::vector<CapacityRecord> capacities;  // by arm
+  std::vector<DivergenceRow> divergence;   // where continuations were generated
   std::vector<std::string> notices;        // what a reader should know of the scales
 };
 

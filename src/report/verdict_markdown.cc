@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "report/divergence_section.h"
 #include "report/numbers.h"
 #include "report/plain_text.h"
 #include "report/run_facts_text.h"
@@ -85,6 +86,29 @@ std::string comparison(const ArmTable& table, const DecideOptions& options,
   return out + '\n';
 }
 
+/// A table for every block and arm, whose names would make a row too wide.
+std::string divergence(const std::vector<DivergenceRow>& rows, const TextStyle& style) {
+  if (rows.empty()) return "";
+  std::string out = paragraph(divergence_words(rows), style);
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    const DivergenceRow& first = rows[begin];
+    std::vector<std::vector<std::string>> table = {divergence_heads()};
+    for (; end < rows.size() && rows[end].arm == first.arm && rows[end].block == first.block;
+         ++end) {
+      table.push_back(divergence_cells(rows[end]));
+    }
+    for (auto& row : table) {
+      row.erase(row.begin(), row.begin() + 2);
+      for (std::string& one : row) one = cell(one);
+    }
+    out += '\n' +
+           paragraph(fmt::format("{} on block {}:", printable(first.arm), printable(first.block)),
+                     style) +
+           '\n' + bar_table(table);
+  }
+  return out;
+}
+
 std::string reasons(const Verdict& verdict, const TextStyle& style) {
   std::string out;
   for (const Reason& reason : verdict.reasons) {
@@ -146,6 +170,8 @@ std::string verdict_markdown(const VerdictReport& report, const TextStyle& style
   }
   for (const std::string& notice : verdict.notices) notices += item(notice, style);
   add_section(out, "Comparisons", comparisons, style);
+  add_section(out, divergence_heading(verdict.divergence), divergence(verdict.divergence, style),
+              style);
   add_section(out, "Reasons", reasons(verdict, style), style);
   add_section(out, "Notices", notices, style);
   add_section(out, "Launch", launch(verdict, style), style);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "report/arm_table.h"
+#include "report/divergence_section.h"
 #include "report/numbers.h"
 #include "report/page.h"
 #include "report/record_section.h"
@@ -144,6 +145,7 @@ void add_sections(Markup& html, const VerdictReport& report) {
   add_control_section(html, verdict);
   add_ablation_section(html, verdict, !has_control(records.arms));
   add_position_section(html, report);
+  add_divergence_section(html, verdict.divergence);
   if (!records.ranges.empty()) add_range_section(html, make_range_grid(records.ranges));
   if (has_control(records.arms)) {
     add_arm_section(html, make_arm_rows(records.arms, records.capacities));

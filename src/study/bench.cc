@@ -39,12 +39,19 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
 
 int64_t linear_parameters(const ModelSpec& s) {
   const int64_t q = s.num_q_heads * s.head_dim, kv = s.num_kv_heads * s.head_dim;
-  return s.num_layers * (int64_t{s.hidden_size} * (2 * q + 2 * kv) +
-                         3 * int64_t{s.hidden_size} * s.intermediate_size);
+  const int64_t mlp = 3 * int64_t{s.hidden_size} * s.intermediate_size;
+  const int64_t experts = s.experts_per_token * mlp + int64_t{s.num_experts} * s.hidden_size;
+  return s.num_layers *
+         (int64_t{s.hidden_size} * (2 * q + 2 * kv) + (s.num_experts > 0 ? experts : mlp));
 }
 
 int64_t attention_flops(const ModelSpec& s, int64_t keys) {
-  return int64_t{4} * s.num_layers * s.num_q_heads * s.head_dim * keys;
+  int64_t seen = 0;
+  for (int layer = 0; layer < s.num_layers; ++layer) {
+    const int64_t window = s.window(layer);
+    seen += window > 0 ? std::min(window, keys) : keys;
+  }
+  return int64_t{4} * s.num_q_heads * s.head_dim * seen;
 }
 
 /// Linear layers on their own, one layer's worth of each shape, at 512 rows.

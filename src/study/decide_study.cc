@@ -14,6 +14,7 @@
 #include "stats/splitmix64.h"
 #include "study/capacity.h"
 #include "study/control_check.h"
+#include "study/generation_records.h"
 #include "targets/targets.h"
 #include "tensor/mapped_file.h"
 #include "text/sha256.h"
@@ -57,10 +58,15 @@ DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& to
       log_(log),
       progress_(progress),
       runner_(model_, options_.plan, model_->spec().eos_ids, line_end_ids(tokenizer_),
-              options_.max_new_tokens),
+              options_.max_new_tokens, options_.sampling),
       blocks_(tokenizer_, prompts, source_.prompts, options_),
       notices_(blocks_.notices()) {
   check_options(options_.decide);
+  if (options_.sampling.how.is_greedy()) return;
+  notices_.push_back(fmt::format(
+      "answers are sampled: temperature {}, top-p {}, {} a question with the same random numbers "
+      "under every arm; a question's score is their mean",
+      options_.sampling.how.temperature, options_.sampling.how.top_p, options_.sampling.samples));
 }
 
 DecideStudy::~DecideStudy() = default;
@@ -271,17 +277,25 @@ ExampleRecord DecideStudy::judge(const Document& document, const Question& quest
   out.chance = question.chance;
   out.answer_logprob = answer.logprob;
   out.kernel = answer.kernel;
-  Score score;
-  if (question.answer_tokens.empty()) {
-    score = score_text(question, tokenizer_.decode(answer.produced, true));
-    score.valid = score.valid && answer.ended && !is_runaway(answer.produced);
-  } else {
-    score = score_tokens(question.check, question.answer_tokens, answer.produced);
+  for (const Attempt& attempt : answer.attempts) {
+    const Score score = score_of(question, attempt);
+    out.score += score.value;
+    out.valid = out.valid && score.valid;
   }
-  out.score = answer.finite ? score.value : 0;
-  out.finite = answer.finite;
-  out.valid = score.valid && answer.finite;
+  out.score /= static_cast<double>(answer.attempts.size());
+  out.finite = answer.finite();
   return out;
+}
+
+/// One that is not finite is worth nothing.
+Score DecideStudy::score_of(const Question& question, const Attempt& attempt) const {
+  if (!attempt.finite) return {0, false};
+  if (!question.answer_tokens.empty()) {
+    return score_tokens(question.check, question.answer_tokens, attempt.produced);
+  }
+  Score score = score_text(question, tokenizer_.decode(attempt.produced, true));
+  score.valid = score.valid && attempt.ended && !is_runaway(attempt.produced);
+  return score;
 }
 
 std::vector<RunnerArm> DecideStudy::arms_without_answers(const Document& document,
@@ -331,6 +345,9 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
   runner_.observe_control(nullptr);
   // Before the answers, by which a document counts as done.
   record_amax(document, block, observer);
+  if (block != "PILOT") {
+    log_.append(generation_records(document, block, arms, answers, options_.sampling, log_));
+  }
   std::vector<ExampleRecord> records;
   for (size_t arm = 0; arm < arms.size(); ++arm) {
     for (size_t q = 0; q < document.questions.size(); ++q) {

@@ -11,6 +11,7 @@
 #include "decide/decide.h"
 #include "evaluate/generators.h"
 #include "evaluate/record_log.h"
+#include "evaluate/scorers.h"
 #include "study/blocks.h"
 #include "study/runner.h"
 #include "study/scan.h"
@@ -65,6 +66,7 @@ class DecideStudy {
                       std::span<const RunnerArm> arms);
   ExampleRecord judge(const Document& document, const Question& question, const Answer& answer,
                       const std::string& block, const std::string& arm) const;
+  Score score_of(const Question& question, const Attempt& attempt) const;
   RunnerArm runner_arm(const std::string& name);
   const Calibration& calibration();
 

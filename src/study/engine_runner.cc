@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kvscale/error.h"
+#include "study/generation_records.h"
 #include "study/runner.h"
 
 namespace kv {
@@ -27,12 +28,14 @@ int64_t budget_of(const Question& question, int64_t max_new_tokens) {
 }
 
 /// Tokens of cache that a document and the forks of its questions take in one arm.
-int64_t tokens_needed(const Document& document, int64_t block_size, int64_t max_new_tokens) {
+int64_t tokens_needed(const Document& document, int64_t block_size, int64_t max_new_tokens,
+                      int64_t samples) {
   int64_t total = std::ssize(document.context) + block_size;
   for (const Question& q : document.questions) {
     const int64_t tail = std::ssize(q.tokens) + (works_on_tokens(q) ? std::ssize(q.answer_tokens)
                                                                     : budget_of(q, max_new_tokens));
-    total += tail + 2 * block_size;  // the copied block, and a last one that is not full
+    const int64_t forks = works_on_tokens(q) ? 1 : samples;
+    total += forks * (tail + 2 * block_size);  // the copied block, and a last one that is not full
   }
   return total;
 }
@@ -59,12 +62,13 @@ struct EngineRunner::Lane {
 
 EngineRunner::EngineRunner(std::shared_ptr<const Model> model, BatchPlan plan,
                            std::vector<int32_t> stop_ids, std::vector<int32_t> line_end_ids,
-                           int64_t max_new_tokens)
+                           int64_t max_new_tokens, const AnswerSampling& sampling)
     : model_(std::move(model)),
       plan_(plan),
       stop_ids_(std::move(stop_ids)),
       line_end_ids_(std::move(line_end_ids)),
-      max_new_tokens_(max_new_tokens) {
+      max_new_tokens_(max_new_tokens),
+      sampling_(sampling) {
   line_end_ids_.insert(line_end_ids_.end(), stop_ids_.begin(), stop_ids_.end());
 }
 
@@ -101,7 +105,8 @@ namespace {
 /// side.
 class DocumentRun {
  public:
-  DocumentRun(Engine& engine, const Document& document) : engine_(engine), document_(document) {}
+  DocumentRun(Engine& engine, const Document& document, const AnswerSampling& sampling)
+      : engine_(engine), document_(document), sampling_(sampling), picker_(sampling.how) {}
 
   /// `answers` gets one entry per question.
   void add_arm(int arm, std::vector<Answer>& answers, AttentionObserver* observer) {
@@ -125,8 +130,8 @@ class DocumentRun {
         const Question& question = document_.questions[q];
         Answer& answer = (*answers_[arm])[q];
         answer.prompt_tokens = std::ssize(document_.context) + std::ssize(question.tokens);
-        auto& kind = works_on_tokens(question) ? forced_ : question.ends_with_line ? lines_ : free_;
-        kind.push_back({&question, &answer, question.tokens, contexts_[arm].fork()});
+        answer.attempts.resize(static_cast<size_t>(sampling_.samples));
+        add_asked(question, answer, contexts_[arm]);
       }
     }
     ask_forced();
@@ -140,12 +145,37 @@ class DocumentRun {
   }
 
  private:
+  /// A sequence with the attempts that it makes: all of them where they are teacher-forced, since
+  /// their logits are the same, one where it is generated.
   struct Asked {
     const Question* question;
     Answer* answer;
+    std::span<Attempt> attempts;
+    std::vector<uint64_t> streams;  // of the attempts
     std::vector<int32_t> tokens;
     Sequence sequence;
   };
+
+  void add_asked(const Question& question, Answer& answer, const Sequence& context) {
+    std::vector<uint64_t> streams;
+    for (int64_t sample = 1; sample <= sampling_.samples; ++sample) {
+      streams.push_back(sample_stream(sampling_.seed, document_.id, question.id, sample));
+    }
+    const std::span<Attempt> attempts(answer.attempts);
+    if (works_on_tokens(question)) {
+      forced_.push_back({&question, &answer, attempts, streams, question.tokens, context.fork()});
+      return;
+    }
+    for (size_t i = 0; i < attempts.size(); ++i) {
+      auto& kind = question.ends_with_line ? lines_ : free_;
+      kind.push_back({&question,
+                      &answer,
+                      attempts.subspan(i, 1),
+                      {streams[i]},
+                      question.tokens,
+                      context.fork()});
+    }
+  }
 
   void ask_forced() {
     std::vector<Request> requests;
@@ -160,14 +190,17 @@ class DocumentRun {
     });
   }
 
-  static void judge_row(const Asked& asked, const LogitRow& row) {
+  void judge_row(const Asked& asked, const LogitRow& row) {
     const std::vector<int32_t>& expected = asked.question->answer_tokens;
     const auto position = static_cast<size_t>(row.token - std::ssize(asked.question->tokens) + 1);
-    asked.answer->produced.push_back(argmax(row.logits));
-    if (asked.answer->produced.back() < 0) {
-      asked.answer->finite = false;
-      return;
+    for (size_t i = 0; i < asked.attempts.size(); ++i) {
+      Attempt& attempt = asked.attempts[i];
+      const Pick pick = picker_.pick(row.logits, asked.streams[i], static_cast<int64_t>(position));
+      attempt.produced.push_back(pick.token);
+      attempt.margins.push_back(pick.margin);
+      attempt.finite = attempt.finite && pick.token >= 0;
     }
+    if (asked.attempts.front().produced.back() < 0) return;
     asked.answer->logprob +=
         log_probability(row.logits, expected[position]) / static_cast<double>(expected.size());
   }
@@ -177,34 +210,40 @@ class DocumentRun {
     std::vector<Request> prefill;
     std::vector<Sequence*> sequences;
     std::vector<int32_t> first;
+    std::vector<uint64_t> streams;
     int64_t most = 0;
     for (Asked& asked : all) {
       most = std::max(most, budget_of(*asked.question, max_new_tokens));
       first.push_back(asked.tokens.back());
       asked.tokens.pop_back();
       sequences.push_back(&asked.sequence);
+      streams.push_back(asked.streams.front());
       if (!asked.tokens.empty()) prefill.push_back({&asked.sequence, asked.tokens, -1, nullptr});
     }
     engine_.run(prefill);
-    const std::vector<Generation> generated = engine_.generate(sequences, first, most, stop_ids);
+    const std::vector<Generation> generated =
+        engine_.generate(sequences, first, most, stop_ids, sampling_.how, streams);
     for (size_t i = 0; i < all.size(); ++i) {
-      take_answer(generated[i], budget_of(*all[i].question, max_new_tokens), *all[i].answer);
+      take_answer(generated[i], budget_of(*all[i].question, max_new_tokens),
+                  all[i].attempts.front());
     }
   }
 
   /// What stands behind a question's own budget was generated for the sake of others.
-  static void take_answer(const Generation& generated, int64_t budget, Answer& answer) {
-    answer.produced = generated.tokens;
-    answer.ended = generated.end == Generation::End::kStopId;
-    answer.finite = generated.end != Generation::End::kNonFinite;
-    if (std::ssize(answer.produced) < budget) return;
-    answer.ended = false;
-    answer.finite = true;
-    answer.produced.resize(static_cast<size_t>(budget));
+  static void take_answer(const Generation& generated, int64_t budget, Attempt& attempt) {
+    attempt = attempt_of(generated);
+    if (std::ssize(attempt.produced) < budget) return;
+    attempt.ended = false;
+    attempt.finite = true;
+    attempt.stop_id = -1;
+    attempt.produced.resize(static_cast<size_t>(budget));
+    attempt.margins.resize(static_cast<size_t>(budget));
   }
 
   Engine& engine_;
   const Document& document_;
+  const AnswerSampling& sampling_;
+  TokenPicker picker_;
   std::vector<Sequence> contexts_;
   std::vector<AttentionObserver*> observers_;
   std::vector<std::vector<Answer>*> answers_;
@@ -215,13 +254,14 @@ class DocumentRun {
 
 std::vector<std::vector<Answer>> EngineRunner::answer(const Document& document,
                                                       std::span<const RunnerArm> arms) {
-  const int64_t tokens = tokens_needed(document, plan_.block_size, max_new_tokens_);
+  const int64_t tokens =
+      tokens_needed(document, plan_.block_size, max_new_tokens_, sampling_.samples);
   std::vector<std::vector<Answer>> out(arms.size(), std::vector<Answer>(document.questions.size()));
   for (const bool repeat : {false, true}) {
     if (std::ranges::none_of(arms, [&](const RunnerArm& a) { return a.repeat == repeat; }))
       continue;
     Lane& lane = lane_for(repeat, tokens);
-    DocumentRun run(lane.engine, document);
+    DocumentRun run(lane.engine, document, sampling_);
     for (size_t i = 0; i < arms.size(); ++i) {
       if (arms[i].repeat != repeat) continue;
       const bool is_control = !repeat && arms[i].arm.spec.layout == ArmLayout::kBf16;

@@ -26,6 +26,7 @@ struct StudyOptions {
   uint64_t seed = 20260;
   Estimator estimator;          // of static scales
   int64_t max_new_tokens = 64;  // of answers that are generated freely
+  AnswerSampling sampling;      // an example's score is the mean over its samples
   BatchPlan plan;
 };
 

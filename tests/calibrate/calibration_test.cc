@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "calibrate/fingerprint.h"
@@ -119,6 +121,19 @@ TEST(Convergence, GrowthOverTheSecondHalfIsNamedAboveOnePercent) {
   EXPECT_TRUE(of_amaxes({4, 2, 1, 4.03125f}).warnings.empty()) << "0.8 %";
   EXPECT_TRUE(of_amaxes({4, 4.125f, 1}).warnings.size() == 1) << "half of 3 is 1";
   EXPECT_EQ(of_amaxes({4}).warnings.at(0).substr(0, 27), "NOT_CONVERGED: one example:");
+}
+
+// Half of one example is nothing: the file says so, and not that its amax was 0.
+TEST(Convergence, OfOneExampleIsNotKnown) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "one_example.json";
+  const Calibration one = of_amaxes({4});
+  write_calibration(path, one);
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_TRUE(nlohmann::json::parse(text.str()).at("convergence").at("amax").is_null());
+  EXPECT_EQ(read_calibration(path), one);
+  write_calibration(path, of_amaxes({4, 5}));
+  EXPECT_EQ(read_calibration(path), of_amaxes({4, 5}));
 }
 
 TEST(Convergence, WorstFirstAndNotAllOfMany) {

@@ -113,18 +113,34 @@ TEST_F(GgufModelTest, RopeScalings) {
 
 TEST_F(GgufModelTest, RefusesOtherArchitectures) {
   GgufWriter writer = fixtures::gguf_model(llama_);
-  writer.set_text("general.architecture", "gemma3");
-  EXPECT_EQ(refusal(writer),
-            "tiny.gguf: general.architecture: expected llama or qwen2, found \"gemma3\"");
+  const std::string known =
+      "tiny.gguf: general.architecture: expected one of llama, qwen2, qwen3, qwen3moe, phi3, "
+      "gemma2, gemma3, found ";
+  writer.set_text("general.architecture", "deepseek2");
+  EXPECT_EQ(refusal(writer), known + "\"deepseek2\"");
   writer.erase("general.architecture");
-  EXPECT_EQ(refusal(writer),
-            "tiny.gguf: general.architecture: expected llama or qwen2, found \"\"");
+  EXPECT_EQ(refusal(writer), known + "\"\"");
 }
 
 TEST_F(GgufModelTest, RefusesPartsOfOtherModels) {
   GgufWriter writer = fixtures::gguf_model(llama_);
+  writer.set_u32("llama.attention.sliding_window", 8);
+  EXPECT_EQ(refusal(writer),
+            "tiny.gguf: llama.attention.sliding_window: expected 0 or no such key, found 8");
+  writer = fixtures::gguf_model(llama_);
   writer.set_u32("llama.expert_count", 8);
-  EXPECT_EQ(refusal(writer), "tiny.gguf: llama.expert_count: expected 0 or no such key, found 8");
+  EXPECT_EQ(refusal(writer), "tiny.gguf: llama.expert_used_count: expected this key, found none");
+  writer = fixtures::gguf_model(qwen2_);
+  writer.set_u32("qwen2.expert_count", 8);
+  EXPECT_EQ(refusal(writer), "tiny.gguf: qwen2.expert_count: 8 is not supported");
+  writer = fixtures::gguf_model(llama_);
+  writer.tensors.push_back({"blk.0.ffn_up.bias", {40}, 0, std::string(160, '\0')});
+  EXPECT_EQ(refusal(writer),
+            "tiny.gguf: tensor \"blk.0.ffn_up.bias\": llama has no such bias here");
+  writer = fixtures::gguf_model(llama_);
+  writer.tensors.push_back({"rope_factors_long.weight", {4}, 0, std::string(16, '\0')});
+  EXPECT_EQ(refusal(writer),
+            "tiny.gguf: tensor \"rope_factors_long.weight\": longrope is not supported");
   writer = fixtures::gguf_model(llama_);
   writer.set_f32("llama.final_logit_softcapping", 30.0f);
   EXPECT_EQ(refusal(writer),

@@ -180,8 +180,9 @@ TEST_F(HfModelTest, DefaultsOfTheClasses) {
 }
 
 TEST_F(HfModelTest, RefusesOtherModels) {
-  EXPECT_EQ(refusal_with({{"model_type", "gemma3_text"}}),
-            "config.json: model_type: expected \"llama\" or \"qwen2\", found \"gemma3_text\"");
+  EXPECT_EQ(refusal_with({{"model_type", "deepseek_v2"}}),
+            "config.json: model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, "
+            "qwen3_moe, phi3, gemma2, gemma3_text, found \"deepseek_v2\"");
   EXPECT_EQ(refusal_with({{"architectures", {"LlamaForSequenceClassification"}}}),
             "config.json: architectures: expected [\"LlamaForCausalLM\"], found "
             "[\"LlamaForSequenceClassification\"]");

@@ -179,9 +179,11 @@ TEST(Mutation, Config) {
 }
 
 // Each number of config.json replaced by values that no model has.
-TEST(Mutation, ConfigNumbers) {
+void try_numbers(const std::string& architecture) {
   const fixtures::ScratchFolder folder;
-  const fixtures::TinyModel model = fixtures::make_tiny_model(fixtures::tiny_spec(), 1);
+  ModelSpec spec = fixtures::tiny_spec(architecture);
+  fixtures::add_family_parts(spec, 12, 4);
+  const fixtures::TinyModel model = fixtures::make_tiny_model(spec, 1);
   fixtures::write_hf_model(folder.path(), model);
   const std::string whole = fixtures::hf_config(model.spec);
   int mutant = 0;
@@ -198,6 +200,33 @@ TEST(Mutation, ConfigNumbers) {
     }
   }
   EXPECT_GT(mutant, 100);
+}
+
+TEST(Mutation, ConfigNumbers) {
+  for (const char* architecture : {"llama", "mixtral", "qwen3_moe", "gemma2", "gemma3_text"})
+    try_numbers(architecture);
+}
+
+// The parts that only some architectures have, and tensors that lie within others.
+TEST(Mutation, GgufOfOtherFamilies) {
+  const fixtures::ScratchFolder folder;
+  const auto path = folder / "tiny.gguf";
+  for (const char* architecture : {"qwen3_moe", "phi3", "gemma3_text"}) {
+    ModelSpec spec = fixtures::tiny_spec(architecture);
+    fixtures::add_family_parts(spec, 12, 4);
+    const fixtures::GgufWriter writer = fixtures::gguf_model(fixtures::make_tiny_model(spec, 1));
+    const std::string whole = writer.bytes();
+    size_t data_bytes = 0;
+    for (const auto& tensor : writer.tensors) data_bytes += tensor.data.size();
+    Mutator mutator(20261130);
+    int loaded = 0;
+    for (int i = 0; i < kMutants / 3; ++i) {
+      fixtures::write_file(path, mutator.mutate(whole, whole.size() - data_bytes));
+      loaded += loads(path, false, i) ? 1 : 0;
+    }
+    EXPECT_GT(loaded, 0) << architecture;
+    EXPECT_LT(loaded, kMutants / 6) << architecture;
+  }
 }
 
 }  // namespace

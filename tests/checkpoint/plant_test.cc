@@ -177,5 +177,17 @@ TEST_F(Plants, RequestsThatDoNotFitTheModel) {
   EXPECT_THROW(plant_kind("clip"), ValueError);
 }
 
+TEST_F(Plants, WhereAFactorHasNoRowsOrNoEffectItIsRefused) {
+  for (const auto& [architecture, expected] :
+       {std::pair{"phi3", "plant: model_type phi3: Q, K and V lie in one tensor"},
+        {"gemma3_text",
+         "plant: model_type gemma3_text: keys pass a norm, which undoes any factor"}}) {
+    ModelSpec spec = tiny_spec(architecture);
+    add_family_parts(spec, 12, 0);
+    write_hf_model(folder_ / "model", make_tiny_model(spec, 1));
+    EXPECT_EQ(refusal(request(PlantKind::kClipping)), expected);
+  }
+}
+
 }  // namespace
 }  // namespace kv

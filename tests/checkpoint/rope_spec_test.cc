@@ -107,9 +107,10 @@ std::string refusal(const std::string& config) {
 }
 
 TEST(HfRope, RefusesByName) {
-  EXPECT_EQ(refusal(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})"),
-            "config.json: rope_scaling.rope_type: expected default, linear, llama3 or yarn, found "
-            "\"dynamic\"");
+  EXPECT_EQ(refusal(R"({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}})"),
+            "config.json: rope_scaling.rope_type: expected default, linear, llama3, yarn or "
+            "dynamic, found "
+            "\"longrope\"");
   EXPECT_EQ(refusal(R"({"rope_scaling": {"type": "linear"}})"),
             "config.json: rope_scaling.factor: expected this key, found none");
   EXPECT_EQ(refusal(R"({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}})"),

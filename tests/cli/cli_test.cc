@@ -357,7 +357,7 @@ TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
 std::string example_line(const std::string& arm, int id, double score) {
   const std::string example = "q" + std::to_string(id);
   return Json({{"kind", "example"},
-               {"schema", 3},
+               {"schema", 4},
                {"record_id", "E1/" + arm + "/" + example},
                {"block", "E1"},
                {"arm", arm},

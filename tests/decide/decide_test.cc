@@ -111,6 +111,87 @@ TEST(Decide, OffsetLayerStaysInBf16) {
   EXPECT_NEAR(verdict.capacity_gain, 12.0 / 7, 1e-3);
 }
 
+TEST(Decide, OneSideOfALayerIsJudgedOnlyWhereItIsAskedFor) {
+  // Keys alone are what breaks: V of the layer may stay FP8.
+  World world = test::offset_world(2);
+  SimulatedStudy study(world);
+  const Verdict whole = study.run(quick());
+  EXPECT_EQ(whole.layout, "fp8_scale1/bf16=2") << "vLLM has no flag for half a layer";
+  const auto side = std::ranges::find(whole.reasons, "ONE_SIDE", &Reason::rule);
+  ASSERT_NE(side, whole.reasons.end());
+  EXPECT_EQ(side->record, "arm/fp8_scale1/bf16=2k");
+  EXPECT_NE(side->text.find("99 % of the excess gone: enough, 1.846 times"), std::string::npos)
+      << side->text;
+  EXPECT_NE(side->text.find("one dtype"), std::string::npos) << side->text;
+  // The layer, and that its keys suffice, from three ablation runs.
+  EXPECT_EQ(study.records().arms.size(), 3u);
+
+  DecideOptions options = quick();
+  options.bf16_sides = true;
+  const Verdict half = SimulatedStudy(world).run(options);
+  EXPECT_EQ(half.layout, "fp8_scale1/bf16=2k");
+  const LaunchLines& lines = half.launch.at("vllm");
+  EXPECT_TRUE(lines.flags.empty()) << lines.flags;
+  ASSERT_EQ(lines.notes.size(), 2u);
+  EXPECT_NE(lines.notes[0].find("one dtype"), std::string::npos);
+  EXPECT_NE(lines.notes[1].find("launchable is fp8_scale1/bf16=2,"), std::string::npos);
+  EXPECT_NE(lines.notes[1].find("--kv-cache-dtype-skip-layers 2"), std::string::npos);
+
+  // Where values matter too, one side is not enough.
+  world.kld = [](const ArmSpec& arm) {
+    if (!test::keeps(arm, 2)) return 1.0;
+    return arm.bf16.front().v ? 0.01 : 0.3;
+  };
+  const Verdict both = SimulatedStudy(world).run(options);
+  EXPECT_EQ(both.layout, "fp8_scale1/bf16=2");
+  EXPECT_NE(std::ranges::find(both.reasons, "ONE_SIDE", &Reason::rule)->text.find("not enough"),
+            std::string::npos);
+}
+
+/// Five layers of six with a window of 512 tokens, at 32,768 tokens.
+World windowed_world() {
+  World world;
+  world.windows = {512, 512, 512, 512, 512, 0};
+  world.buckets = {"8192", "16384", "32768"};
+  return world;
+}
+
+bool keeps_windows(const ArmSpec& arm) {
+  const auto is_windowed = [](const Bf16Side& side) { return side.layer < 5; };
+  return std::ranges::count_if(arm.bf16, is_windowed) == 5;
+}
+
+TEST(Decide, LayersOfOneTypeStayInBf16) {
+  World world = windowed_world();
+  world.rates = [](const ArmSpec& arm, const std::string&) {
+    return keeps_windows(arm) ? test::Rates{0.002, 0.002} : test::Rates{0.3, 0};
+  };
+  world.kld = [](const ArmSpec& arm) { return keeps_windows(arm) ? 0.01 : 1.0; };
+  DecideOptions options = quick();
+  const Verdict verdict = SimulatedStudy(world).run(options);
+  EXPECT_EQ(verdict.layout, "fp8_scale1/bf16=0,1,2,3,4") << verdict_json(verdict);
+  EXPECT_TRUE(has_reason(verdict, "LAYER_TYPE"));
+  // 1 layer of 32,768 tokens and 5 of 512: almost all of the cache is still halved.
+  EXPECT_GT(verdict.capacity_gain, 1.8);
+  EXPECT_EQ(last_table(verdict, verdict.layout).block, "E3");
+}
+
+TEST(Decide, ALossThatSitsNowhereKeepsWhatTheCapacityAllows) {
+  // Two layers of six are more than a quarter; with a third less capacity they are allowed.
+  World world = test::diffuse_world();
+  world.rates = [](const ArmSpec& arm, const std::string&) {
+    return arm.bf16.size() >= 2 ? test::Rates{0.002, 0.002} : test::Rates{0.3, 0};
+  };
+  world.kld = [](const ArmSpec& arm) { return arm.bf16.size() >= 2 ? 0.01 : 1.0; };
+  EXPECT_EQ(SimulatedStudy(world).run(quick()).sub_reason, "QUALITY_DIFFUSE");
+  DecideOptions options = quick();
+  options.capacity_gain_min = 1.45;
+  const Verdict verdict = SimulatedStudy(world).run(options);
+  EXPECT_EQ(verdict.bf16_layers.size(), 2u) << verdict_json(verdict);
+  EXPECT_TRUE(has_reason(verdict, "DIFFUSE"));
+  EXPECT_NEAR(verdict.capacity_gain, 1.5, 1e-3);
+}
+
 TEST(Decide, SelectiveTakesTheFirstBaseThatPasses) {
   // Layer 4 has an offset, and scale 1.0 clips in all other layers.
   World world = test::offset_world(4);

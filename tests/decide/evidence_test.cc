@@ -34,12 +34,14 @@ TEST(DecideEvidence, AsksComeInTheOrderOfTheStates) {
   for (const Ask& ask : study.asks()) {
     seen.push_back(ask.state + " " + std::string(name(ask.kind)) + " " + ask.block);
   }
-  EXPECT_EQ(seen, (std::vector<std::string>{
-                      "PREFLIGHT support ", "AA control_twice AA", "SCREEN quality E1",
-                      "CALIBRATE calibration CAL", "CALIBRATE quality E2", "LOCALISE ranges E2",
-                      "LOCALISE kld E2", "TRY quality E3", "SYSTEMS capacity "}));
+  EXPECT_EQ(seen,
+            (std::vector<std::string>{
+                "PREFLIGHT support ", "AA control_twice AA", "SCREEN quality E1",
+                "CALIBRATE calibration CAL", "CALIBRATE quality E2", "LOCALISE ranges E2",
+                "LOCALISE kld E2", "LOCALISE kld E2", "TRY quality E3", "SYSTEMS capacity "}));
   EXPECT_EQ(study.asks()[6].arms, (std::vector<std::string>{"fp8_scale1", "fp8_scale1/bf16=2"}));
-  EXPECT_EQ(study.asks()[7].arms,
+  EXPECT_EQ(study.asks()[7].arms, std::vector<std::string>{"fp8_scale1/bf16=2k"});
+  EXPECT_EQ(study.asks()[8].arms,
             (std::vector<std::string>{"bf16", "fp8_tensor", "fp8_scale1/bf16=2"}));
   for (const Ask& ask : study.asks()) EXPECT_FALSE(ask.reason.empty());
 }
@@ -94,7 +96,8 @@ TEST(DecideEvidence, UnpairedArmsAreAnError) {
 }
 
 TEST(DecideEvidence, FailedFactsEndTheRunOrPutALayoutOut) {
-  for (const char* rule : {"CONTROL_BROKEN", "PROVENANCE", "NOT_DISJOINT", "LENGTH_MISMATCH", "SCALES_NOT_APPLIED"}) {
+  for (const char* rule :
+       {"CONTROL_BROKEN", "PROVENANCE", "NOT_DISJOINT", "LENGTH_MISMATCH", "SCALES_NOT_APPLIED"}) {
     SimulatedStudy study(World{});
     Evidence evidence = study.evidence();
     evidence.facts = {{"PROVENANCE", true, "", "", ""}, {rule, false, "", "fact/1", "found other"}};

@@ -115,6 +115,28 @@ TEST(RestoreOrder, DoubtfulScoresComeFirstThenValues) {
   EXPECT_EQ(restore_order(ranges, "fp8_tensor", 5), (std::vector<int>{0, 1, 2, 3, 4}));
 }
 
+TEST(BlamedSides, KeysWhereTheScoreNoiseIsDoubtfulElseValues) {
+  auto ranges = healthy(5);
+  at(ranges, "fp8_tensor", 3, "k").noise_mean = 0.3;
+  at(ranges, "fp8_tensor", 1, "k").noise_mean = std::nan("");
+  at(ranges, "fp8_tensor", 4, "k").noise_mean = 0.29;
+  const ArmSpec base = ArmSpec::parse("fp8_tensor");
+  EXPECT_EQ(blamed_sides(ranges, base, {4, 3, 1}).text(), "fp8_tensor/bf16=1k,3k,4v");
+  EXPECT_EQ(blamed_sides(ranges, base, {}).text(), "fp8_tensor");
+}
+
+TEST(LayerTypes, AreThoseOfUnequalGeometry) {
+  EXPECT_TRUE(layer_types({}).empty());
+  EXPECT_TRUE(layer_types({{2, 64, 0}, {2, 64, 0}}).empty());
+  const auto types = layer_types({{2, 64, 512}, {2, 64, 0}, {2, 64, 512}, {1, 128, 0}});
+  ASSERT_EQ(types.size(), 3u);
+  EXPECT_EQ(types[0].what, "with a window of 512 tokens");
+  EXPECT_EQ(types[0].layers, (std::vector<int>{0, 2}));
+  EXPECT_EQ(types[1].what, "over the whole context, 2 KV heads of 64");
+  EXPECT_EQ(types[1].layers, std::vector<int>{1});
+  EXPECT_EQ(types[2].layers, std::vector<int>{3});
+}
+
 TEST(LongestPrefix, IsBoundByShareAndByCapacity) {
   const DecideOptions options;
   const ArmSpec base{ArmLayout::kFp8Scale1, {}, Math::kBf16, Rounding::kNearestEven, ""};

@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 std::string odd_value(const std::string& name) {
   if (name == "looks") return "0.4,1";
   if (name == "traffic") return "512:0.75,1024:0.25";
-  if (name == "strict" || name == "exhaustive") return "true";
+  if (name == "strict" || name == "exhaustive" || name == "bf16_sides") return "true";
   if (name == "capacity_needed") return "false";
   const bool is_count =
       name.find("documents") != std::string::npos || name.find("questions") != std::string::npos;

@@ -116,7 +116,7 @@ void SimulatedStudy::add_ranges(const std::string& arm) {
 
 void SimulatedStudy::add_capacity(const std::string& arm) {
   const Evidence facts = evidence();
-  const int64_t tokens = 2048;
+  const int64_t tokens = std::stoll(world_.buckets.back());
   CapacityRecord record;
   record.record_id = "capacity/" + arm;
   record.arm = arm;
@@ -167,10 +167,9 @@ void SimulatedStudy::answer(const Ask& ask) {
 
 Evidence SimulatedStudy::evidence() const {
   const LayerGeometry layer{world_.num_kv_heads, world_.head_dim, 0};
-  return {records_,
-          std::vector<LayerGeometry>(static_cast<size_t>(world_.num_layers), layer),
-          {},
-          sizes()};
+  std::vector<LayerGeometry> layers(static_cast<size_t>(world_.num_layers), layer);
+  for (size_t i = 0; i < world_.windows.size(); ++i) layers[i].window = world_.windows[i];
+  return {records_, std::move(layers), {}, sizes()};
 }
 
 std::vector<BlockSize> SimulatedStudy::sizes() const {

@@ -19,6 +19,7 @@ struct Rates {
 /// A model as decide would see it: what every arm costs, by truth, not by a run.
 struct World {
   int64_t num_layers = 6, num_kv_heads = 2, head_dim = 64;
+  std::vector<int64_t> windows;  // of the layers; empty = none has one
   std::vector<std::string> buckets = {"512", "1024", "2048"};
   int64_t documents = 0, questions = 0;  // 0: as the ask says
   double control = 0.9;                  // share that the control answers

@@ -136,6 +136,52 @@ TEST(Timing, ShortContextsWithoutNeedOfCapacityGainNothing) {
   EXPECT_EQ(judged->median_context, 1024);
 }
 
+// The same runs under new ids are not more runs.
+TEST(Timing, ARunThatIsRecordedTwiceCountsOnce) {
+  std::vector<TimingRecord> records = timed([](double) { return Speed{1, 0.9}; }, 0.002, 4);
+  for (TimingRecord copy : std::vector<TimingRecord>(records)) {
+    copy.record_id += "/again";
+    records.push_back(copy);
+  }
+  const Verdict verdict = decided(records, 2);
+  EXPECT_EQ(verdict.sub_reason, "SYSTEMS_NOISY");
+  EXPECT_NE(verdict.sentence.find("4 timed runs of fp8_scale1"), std::string::npos)
+      << verdict.sentence;
+}
+
+// A sweep beyond the traffic's lengths says where the lines meet; what is judged is the traffic.
+TEST(Timing, TheBreakEvenComesFromEveryLengthThatWasTimed) {
+  const auto later = [](double c) { return Speed{1, (8 + 0.0005 * c) / (6 + 0.001 * c)}; };
+  const auto judged = judge_timing(DecideOptions::quick(), timed(later), "fp8_scale1", {"512"});
+  ASSERT_TRUE(judged && judged->break_even);
+  EXPECT_NEAR(*judged->break_even, 4000, 1e-6 * 4000);
+  EXPECT_EQ(judged->rows.size(), 1u);
+  EXPECT_EQ(judged->median_context, 512);
+}
+
+// Windowed layers hold little and cost time: an arm that is slow is tried once more without them.
+TEST(Timing, WindowedLayersAreLeftInBf16WhereTheArmIsSlow) {
+  World world;
+  world.windows = {128, 128, 128, 128, 128, 0};
+  const std::string without = "fp8_scale1/bf16=0,1,2,3,4";
+  SimulatedStudy study(world);
+  study.records().timings = timed([](double) { return Speed{1, 1.2}; });
+  const Verdict untimed = study.run(DecideOptions::quick());
+  EXPECT_EQ(untimed.sub_reason, "TIMING_MISSING") << untimed.sentence;
+  EXPECT_NE(untimed.sentence.find(without), std::string::npos) << untimed.sentence;
+  EXPECT_FALSE(study.records().calibrations.empty()) << "E3 holds the calibrated arm too";
+
+  add_arm(study.records().timings, without, [](double) { return Speed{1, 0.9}; });
+  const Verdict fast = study.run(DecideOptions::quick());
+  EXPECT_EQ(fast.layout, without) << fast.sentence;
+  EXPECT_EQ(name(fast.outcome), "SELECTIVE_BF16");
+
+  // Still slow: once is enough.
+  std::erase_if(study.records().timings, [&](const TimingRecord& r) { return r.arm == without; });
+  add_arm(study.records().timings, without, [](double) { return Speed{1, 1.1}; });
+  EXPECT_EQ(study.run(DecideOptions::quick()).sub_reason, "NO_SYSTEMS_GAIN: KERNEL");
+}
+
 // A gate that was asked for does not open because a name differs.
 TEST(Timing, TimesOfAnotherArmOrNoneAreNotAPass) {
   std::vector<TimingRecord> others = timed([](double) { return Speed{1, 0.9}; });

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "kvscale/error.h"
 #include "numeric/bf16.h"
+#include "numeric/e4m3.h"
 #include "numeric/simd.h"
 
 namespace kv {
@@ -229,6 +231,51 @@ TEST(RangeMeter, LayersAreKeptApart) {
   EXPECT_EQ(records[0].amax, 0);
   EXPECT_EQ(records[3].record_id, "range/2/k/fp8_scale1");
   expect_record(expected()["nearest"]["fp8_scale1"]["k"], records[3]);
+}
+
+/// Score noise of query head `head` at scale 1 by its definition, in double.
+double score_noise(const Block& block, int64_t head, int64_t window, double cap,
+                   const RangeOptions& options) {
+  const int64_t kv_head = head * block.kv_heads / block.q_heads, dim = block.head_dim;
+  const auto capped = [&](double x) { return cap > 0 ? cap * std::tanh(x / cap) : x; };
+  double sum = 0, queries = 0;
+  for (int64_t t = options.first_query; t < block.tokens; t += options.stride, ++queries) {
+    double total = 0, mean = 0, square = 0;
+    for (int64_t s = window > 0 ? std::max<int64_t>(0, t - window + 1) : 0; s <= t; ++s) {
+      double score = 0, stored = 0;
+      for (int64_t d = 0; d < dim; ++d) {
+        const double q = bf16::decode(block.q[(t * block.q_heads + head) * dim + d]);
+        const float k = bf16::decode(block.k[(s * block.kv_heads + kv_head) * dim + d]);
+        score += q * k * block.softmax_scale;
+        stored += q * e4m3::decode(e4m3::encode(k)) * block.softmax_scale;
+      }
+      const double e = capped(stored) - capped(score), p = std::exp(capped(score) - cap);
+      total += p, mean += p * e, square += p * e * e;
+    }
+    sum += square / total - mean * mean / (total * total);
+  }
+  return std::sqrt(sum / queries);
+}
+
+TEST(RangeMeter, WindowsAndSoftCapsAreThoseOfTheLayer) {
+  Block block = golden_block();
+  block.softmax_scale *= 0.01f;  // scores of some nats, which the cap bends but does not flatten
+  for (const auto& [window, cap] : {std::pair{0, 0.0f}, {20, 0.0f}, {0, 4.0f}, {33, 4.0f}}) {
+    const std::vector<float> ones(static_cast<size_t>(block.kv_heads), 1.0f);
+    RangeMeter meter({layout("fp8_scale1", Format::kE4m3PerTensor, ones, ones)}, golden_options());
+    AttentionTap tap = block.tap(0, block.tokens);
+    tap.window = window;
+    tap.soft_cap = cap;
+    meter.on_attention(tap);
+    const RangeRecord keys = meter.finish().front();
+    ASSERT_EQ(keys.side, "k");
+    for (int64_t head = 0; head < block.q_heads; ++head) {
+      const double wanted = score_noise(block, head, window, cap, golden_options());
+      EXPECT_GT(wanted, 0);
+      EXPECT_NEAR(keys.noise_heads[static_cast<size_t>(head)], wanted, 2e-3 * wanted)
+          << "window " << window << " cap " << cap << " head " << head;
+    }
+  }
 }
 
 TEST(RangeMeter, ShortSequencesHaveValuesButNoQueries) {

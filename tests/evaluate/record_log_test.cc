@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "evaluate/generation.h"
 #include "evaluate/record_fields.h"
 #include "evaluate/record_json.h"
 #include "kvscale/error.h"
@@ -34,7 +35,7 @@ class RecordLogTest : public testing::Test {
 };
 
 /// Gives every field of a record a value of its own, so that two swapped fields show.
-struct Filler {
+struct FieldFiller {
   int next = 1;
   void operator()(const char*, std::string& s) {
     s = "text \"" + std::to_string(next++) + "\"\n\u00e9";
@@ -45,6 +46,7 @@ struct Filler {
   void operator()(const char*, std::vector<double>& v) {
     v = {1.0 / 3, kInfinity, -kInfinity, 0.1 * next++};
   }
+  void operator()(const char*, std::vector<int64_t>& v) { v = {0, -1, next++, int64_t{1} << 40}; }
   void operator()(const char*, std::vector<float>& v) { v = {0.1f, 1e-45f, 3e38f, -0.0f, 7.0f}; }
   void operator()(const char*, std::vector<std::string>& v) { v = {"", "a", "layer 2: \u4e2d"}; }
 };
@@ -52,7 +54,7 @@ struct Filler {
 template <class Record>
 Record filled(int first) {
   Record record;
-  Filler filler{first};
+  FieldFiller filler{first};
   visit_fields(record, filler);
   return record;
 }
@@ -98,6 +100,7 @@ size_t num_visited() {
 
 TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<ExampleRecord>(), num_fields<ExampleRecord>());
+  EXPECT_EQ(num_visited<GenerationRecord>(), num_fields<GenerationRecord>());
   EXPECT_EQ(num_visited<LogitRecord>(), num_fields<LogitRecord>());
   EXPECT_EQ(num_visited<RangeRecord>(), num_fields<RangeRecord>());
   EXPECT_EQ(num_visited<ArmRecord>(), num_fields<ArmRecord>());
@@ -112,6 +115,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto example = filled<ExampleRecord>(100);
+  const auto generation = filled<GenerationRecord>(150);
   const auto logit = filled<LogitRecord>(200);
   const auto range = filled<RangeRecord>(300);
   const auto arm = filled<ArmRecord>(400);
@@ -125,6 +129,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   {
     RecordLog log(path_);
     log.append(example);
+    log.append(std::span(&generation, 1));
     log.append(logit);
     log.append(range);
     log.append(arm);
@@ -144,6 +149,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   for (const Records* records : {&log.records(), &read}) {
     ASSERT_EQ(records->examples.size(), 1u);
     expect_equal(example, records->examples.at(0));
+    expect_equal(generation, records->generations.at(0));
     expect_equal(logit, records->logits.at(0));
     expect_equal(range, records->ranges.at(0));
     expect_equal(arm, records->arms.at(0));
@@ -236,8 +242,10 @@ TEST_F(RecordLogTest, ABrokenLineThatIsNotTheLastIsAnError) {
   const std::string file = path_.string();
   EXPECT_NE(message_of("torn\n" + whole).find(file + ": line 1: not JSON"), std::string::npos);
   EXPECT_NE(message_of(whole + "\n" + whole).find("line 3: not JSON"), std::string::npos);
-  EXPECT_EQ(message_of(replaced("\"schema\":4", "\"schema\":1")),
-            file + ": line 1: \"schema\": expected 4, found 1");
+  for (const std::string other : {"3", "5"}) {
+    EXPECT_EQ(message_of(replaced("\"schema\":4", "\"schema\":" + other)),
+              file + ": line 1: \"schema\": expected 4, found " + other);
+  }
   EXPECT_NE(message_of(replaced("\"kind\":\"arm\"", "\"kind\":\"arms\"")).find("found \"arms\""),
             std::string::npos);
   EXPECT_EQ(message_of(replaced("\"tokens\":0", "\"tokens\":\"0\"")),
@@ -249,6 +257,26 @@ TEST_F(RecordLogTest, ABrokenLineThatIsNotTheLastIsAnError) {
             std::string::npos);
   EXPECT_NE(message_of("[]\n").find("expected a JSON object"), std::string::npos);
   EXPECT_NE(message_of(replaced("\"nll\":0.0", "\"nll\":1e999")).find("line 1"), std::string::npos);
+}
+
+TEST(Generations, PartWhereTheFirstIdDiffers) {
+  const auto compared = [](std::vector<int64_t> ids, std::vector<int64_t> control) {
+    GenerationRecord a, b;
+    a.ids = std::move(ids);
+    b.ids = std::move(control);
+    for (size_t i = 0; i < b.ids.size(); ++i) b.margins.push_back(0.5 + static_cast<double>(i));
+    compare_with_control(a, b);
+    return std::tuple(a.fdi, a.diverged, a.margin);
+  };
+  EXPECT_EQ(compared({7, 8, 9}, {7, 8, 9}), std::tuple(3, false, 0.0));
+  EXPECT_EQ(compared({7, 8}, {7, 8, 9}), std::tuple(2, false, 0.0)) << "no more is known of it";
+  EXPECT_EQ(compared({7, 8, 9}, {7}), std::tuple(1, false, 0.0));
+  EXPECT_EQ(compared({7, 8, 9}, {7, 1, 9}), std::tuple(2, true, 1.5));
+  EXPECT_EQ(compared({2}, {7, 1, 9}), std::tuple(1, true, 0.5)) << "it stopped at once";
+  EXPECT_EQ(compared({}, {7}), std::tuple(0, false, 0.0));
+  EXPECT_EQ(compared({7}, {}), std::tuple(0, false, 0.0));
+  EXPECT_EQ(generation_record_id("E1", "bf16", "q", 0), "gen/E1/bf16/q");
+  EXPECT_EQ(generation_record_id("E1", "bf16", "q", 3), "gen/E1/bf16/q#3");
 }
 
 TEST_F(RecordLogTest, MutatedFilesLoadOrThrow) {
@@ -368,6 +396,7 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   EXPECT_NE(page.find("`schema` (`" + std::to_string(kRecordSchema) + "`"), std::string::npos);
   expect_documented<ExampleRecord>(page);
+  expect_documented<GenerationRecord>(page);
   expect_documented<LogitRecord>(page);
   expect_documented<RangeRecord>(page);
   expect_documented<ArmRecord>(page);

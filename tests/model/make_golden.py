@@ -3,8 +3,9 @@
 Usage: python3 make_golden.py OUT_DIR
 
 Needs numpy, torch, tokenizers and transformers. OUT_DIR gets one JSON file per model: tiny.json
-(models/tiny on prompts of its tasks and outside them), qwen2.json and llama3.json (two layers with
-weights that a formula gives, see seeded_tensor; seeded_model.h repeats it). Per prompt:
+(models/tiny on prompts of its tasks and outside them), qwen2.json, llama3.json and one per entry of
+FAMILIES (two layers with weights that a formula gives, see seeded_tensor; seeded_model.h repeats
+it). Per prompt:
 
 ids       what was fed
 rows      some positions: the 32 largest logits with their ids, and log-sum-exp and mean of the row,
@@ -42,6 +43,36 @@ LLAMA3 = SIZES | {
     "tie_word_embeddings": False, "attention_bias": False,
     "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                      "high_freq_factor": 4.0, "original_max_position_embeddings": 128}}
+
+# The other architectures, small: every part that sets them apart is there and has a say.
+SMALL = {"num_hidden_layers": 2, "hidden_size": 128, "intermediate_size": 192, "vocab_size": 256,
+         "max_position_embeddings": 512, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "rms_norm_eps": 1e-6,
+         "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False}
+GEMMA = SMALL | {"tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh",
+                 "layer_types": ["sliding_attention", "full_attention"]}
+FAMILIES = {
+    "mistral": SMALL | {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                        "head_dim": 32, "sliding_window": 40},
+    "mixtral": SMALL | {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral",
+                        "head_dim": 32, "sliding_window": None, "num_local_experts": 4,
+                        "num_experts_per_tok": 2, "rope_theta": 1e6,
+                        "intermediate_size": 96},
+    "qwen3": SMALL | {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+                      "head_dim": 64, "rope_theta": 1e6},
+    "qwen3_moe": SMALL | {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
+                          "head_dim": 32, "num_experts": 8, "num_experts_per_tok": 3,
+                          "moe_intermediate_size": 64, "norm_topk_prob": True},
+    "phi3": SMALL | {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3",
+                     "sliding_window": 40},
+    "gemma2": GEMMA | {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2",
+                       "head_dim": 64, "sliding_window": 40, "query_pre_attn_scalar": 100,
+                       "attn_logit_softcapping": 5.0, "final_logit_softcapping": 10.0},
+    "gemma3_text": GEMMA | {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text",
+                            "head_dim": 256, "num_key_value_heads": 1, "sliding_window": 40,
+                            "query_pre_attn_scalar": 256, "rope_theta": 1e6,
+                            "rope_local_base_freq": 10000.0},
+}
 
 TINY_TEXTS = {
     "prose": "The package manager reads the list of files before it unpacks anything, so that a file "
@@ -97,12 +128,38 @@ def seeded_tensor(name, shape):
     return tensor.reshape(shape).float()
 
 
+def parts_of(name, shape, config):
+    """The tensors, as kvscale names them, that transformers keeps in this one, one below the other;
+    None when it is one."""
+    head = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    rows = {"q_proj": config["num_attention_heads"] * head,
+            "k_proj": config["num_key_value_heads"] * head,
+            "v_proj": config["num_key_value_heads"] * head,
+            "gate_proj": config["intermediate_size"], "up_proj": config["intermediate_size"]}
+    for fused, kinds in (("qkv_proj", ("q_proj", "k_proj", "v_proj")),
+                         ("gate_up_proj", ("gate_proj", "up_proj"))):
+        if name.endswith(f".{fused}.weight"):
+            return [(name.replace(fused, kind), (rows[kind], shape[1])) for kind in kinds]
+    for stacked, kinds in (("gate_up_proj", ("gate_proj", "up_proj")),
+                           ("down_proj", ("down_proj",))):
+        if name.endswith(f".experts.{stacked}"):
+            folder = name[:-len(stacked)]
+            return [(f"{folder}{expert}.{kind}.weight", (shape[1] // len(kinds), shape[2]))
+                    for expert in range(shape[0]) for kind in kinds]
+    return None
+
+
+def weights_of(name, shape, config):
+    """A parameter of transformers, and the model's tensors in it by name."""
+    parts = parts_of(name, shape, config) or [(name, shape)]
+    tensors = {part: seeded_tensor(part, part_shape) for part, part_shape in parts}
+    return torch.cat(list(tensors.values())).reshape(shape), tensors
+
+
 def checksum(model):
-    """FNV-1a over the BF16 bits of the first 64 values of every parameter, by ascending name."""
-    hash_, state = 0xcbf29ce484222325, model.state_dict()
+    """FNV-1a over the BF16 bits of the first 64 values of every tensor, by ascending name."""
+    hash_, state = 0xcbf29ce484222325, model.seeded
     for name in sorted(state):
-        if name == "lm_head.weight" and model.config.tie_word_embeddings:
-            continue
         bits = state[name].reshape(-1)[:64].to(torch.bfloat16).view(torch.int16).numpy()
         for byte in bits.tobytes():
             hash_ = (hash_ ^ byte) * 0x100000001b3 % 2**64
@@ -114,12 +171,17 @@ def seeded_model(config):
     model = transformers.AutoModelForCausalLM.from_config(kind.from_dict(config),
                                                           dtype=torch.float32)
     found = model.model.rotary_emb.rope_type
+    if isinstance(found, dict):
+        found = found["full_attention"]
     expected = config.get("rope_scaling", {"rope_type": "default"})["rope_type"]
     if found != expected:
         raise ValueError(f"rope_type: expected {expected}, found {found}")
+    model.seeded = {}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(seeded_tensor(name, tuple(parameter.shape)))
+            values, tensors = weights_of(name, tuple(parameter.shape), config)
+            parameter.copy_(values)
+            model.seeded |= tensors
     return model.eval()
 
 
@@ -128,21 +190,21 @@ def logits_of(model, ids):
     return model(torch.tensor([ids])).logits[0].float()
 
 
-def chosen_positions(count):
-    """The first two, the last ten and sixteen between them."""
-    evenly = np.linspace(0, count - 1, 18).astype(int)
-    return sorted({*range(min(2, count)), *range(max(0, count - 10), count), *evenly.tolist()})
+def chosen_positions(count, last=10, between=16):
+    """The first two, some of the last and some between them."""
+    evenly = np.linspace(0, count - 1, between + 2).astype(int)
+    return sorted({*range(min(2, count)), *range(max(0, count - last), count), *evenly.tolist()})
 
 
 def rms(x):
     return float(f"{x.double().square().mean().sqrt().item():.5g}")
 
 
-def record_prompt(exact, rounded, ids):
+def record_prompt(exact, rounded, ids, positions=None, top_count=TOP):
     """One prompt's entry; exact and rounded are the model in F32 and in BF16."""
-    positions = chosen_positions(len(ids))
+    positions = positions or chosen_positions(len(ids))
     reference, peer = (logits_of(model, ids)[positions] for model in (exact, rounded))
-    top = reference.topk(TOP)
+    top = reference.topk(top_count)
     summary = lambda x: (x.double().logsumexp(-1), x.double().mean(-1))
     (lse, mean), (peer_lse, peer_mean) = summary(reference), summary(peer)
     rows = [{"position": position, "ids": top.indices[i].tolist(),
@@ -190,6 +252,19 @@ def record_seeded(out, name, config):
     write(out / f"{name}.json", {"checksum": checksum(exact), "prompts": prompts})
 
 
+def record_family(out, name, config):
+    random = np.random.default_rng(17)
+    exact, rounded = seeded_model(config), seeded_model(config).to(torch.bfloat16)
+    prompts = {}
+    for count in (5, 150):  # the longer one is several windows long
+        ids = random.integers(config["vocab_size"], size=count).tolist()
+        # Rounding sends some tokens of a mixture to other experts, few with much error: more rows.
+        between, top = (120, 6) if "num_experts_per_tok" in config else (12, 12)
+        prompts[f"{count} tokens"] = record_prompt(exact, rounded, ids,
+                                                   chosen_positions(count, 4, between), top)
+    write(out / f"{name}.json", {"checksum": checksum(exact), "prompts": prompts})
+
+
 def main():
     out = pathlib.Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
@@ -197,6 +272,8 @@ def main():
     record_tiny(out)
     record_seeded(out, "qwen2", QWEN2)
     record_seeded(out, "llama3", LLAMA3)
+    for name, config in FAMILIES.items():
+        record_family(out, name, config)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,39 @@ inline constexpr std::string_view kLlama3Rope =
     R"(,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,)"
     R"("high_freq_factor":4.0,"original_max_position_embeddings":128}})";
 
+/// The other architectures, as FAMILIES of make_golden.py has them.
+inline ModelSpec family_spec(const std::string& architecture) {
+  ModelSpec spec = sizes();
+  spec.architecture = architecture;
+  spec.hidden_size = 128;
+  spec.intermediate_size = 192;
+  spec.vocab_size = 256;
+  spec.max_positions = 512;
+  spec.num_q_heads = 4;
+  spec.num_kv_heads = architecture == "gemma3_text" ? 1 : 2;
+  spec.head_dim = 32;
+  spec.rms_norm_eps = 1e-6;
+  const bool is_moe = architecture == "mixtral" || architecture == "qwen3_moe";
+  fixtures::add_family_parts(spec, architecture == "mixtral" ? 0 : 40, is_moe ? 4 : 0);
+  if (architecture == "mixtral" || architecture == "qwen3" || architecture == "gemma3_text")
+    spec.rope.theta = 1e6;
+  if (architecture == "qwen3") spec.head_dim = 64;
+  if (architecture == "mixtral") spec.intermediate_size = 96;
+  if (architecture == "qwen3_moe") {
+    spec.num_experts = 8;
+    spec.experts_per_token = 3;
+    spec.intermediate_size = 64;
+  }
+  if (architecture == "gemma2") {
+    spec.head_dim = 64;
+    spec.softmax_scale = 0.1;
+    spec.attention_soft_cap = 5;
+    spec.logit_soft_cap = 10;
+  }
+  if (architecture == "gemma3_text") spec.head_dim = 256;
+  return spec;
+}
+
 /// FNV-1a over the BF16 bits of the first 64 values of every tensor, by ascending name.
 inline std::string checksum(const fixtures::TinyModel& model) {
   std::string bits;

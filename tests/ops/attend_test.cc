@@ -232,6 +232,90 @@ TEST_P(Attend, WindowAndSoftCap) {
   EXPECT_NE(run(c, capped), run(c));
 }
 
+void with_window_and_cap(AttendParams& p) {
+  p.window = 40;  // begins and ends inside tiles and blocks
+  p.soft_cap = 5;
+}
+void with_sinks(AttendParams& p) {
+  // Under, among and far above the scores; one of no weight.
+  static const std::vector<float> sinks = {-3, 0,  2,
+                                           8,  60, -std::numeric_limits<float>::infinity()};
+  p.sinks = sinks;
+}
+void with_all_of_them(AttendParams& p) {
+  with_window_and_cap(p);
+  with_sinks(p);
+  p.keys_per_split = 128;
+}
+
+/// Heads of 256 as Gemma has them, every format, pages smaller and larger than the window.
+TEST_P(Attend, WindowsCapsAndSinksInLargeHeads) {
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerTokenHead}) {
+    for (const auto& [order, block] : {std::pair{PageOrder::kCpu, 64}, {PageOrder::kNhd, 16}}) {
+      PagedCase::Options o;
+      o.k = o.v = format;
+      o.order = order;
+      o.block_size = block;
+      o.head_dim = 256;
+      o.seq_lens = {300, 1, 170};
+      o.queries = {12, 1, 1};
+      const PagedCase c(o);
+      expect_close(run(c, with_window_and_cap), run_ref(c, with_window_and_cap), 4, "window, cap");
+      expect_close(run(c, with_all_of_them), run_ref(c, with_all_of_them), 4, "all, split");
+    }
+  }
+}
+
+/// What lies before every query's window is as good as gone: its slots may hold NaN.
+TEST_P(Attend, KeysBeforeTheWindowDoNotMatter) {
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTokenHead}) {
+    for (const int32_t length : {300, 301}) {  // the window begins at either key of a pair
+      PagedCase::Options o;
+      o.k = o.v = format;
+      o.seq_lens = {length};
+      o.queries = {3};
+      o.block_size = 1;
+      PagedCase c(o);
+      const auto expected = run(c, with_window_and_cap);
+      const CacheView& view = c.cache->layer(0);
+      for (int32_t t = 0; t < length - 3 - 40 + 1; ++t)
+        std::memset(view.block(c.slot(0, t)), 0xff, static_cast<size_t>(view.page.page_bytes));
+      EXPECT_EQ(run(c, with_window_and_cap), expected);
+      std::memset(view.block(c.slot(0, length - 3 - 40 + 1)), 0xff,
+                  static_cast<size_t>(view.page.page_bytes));
+      EXPECT_NE(run(c, with_window_and_cap), expected) << "the first key of the window";
+    }
+  }
+}
+
+TEST_P(Attend, ResultsWithWindowsAndSinksDoNotDependOnChunking) {
+  PagedCase::Options o;
+  o.head_dim = 256;
+  o.seq_lens = {200};
+  o.queries = {200};
+  const PagedCase c(o);
+  const auto change = [](AttendParams& p) {
+    with_window_and_cap(p);
+    with_sinks(p);
+  };
+  const auto whole = run(c, change);
+  std::vector<float> out;
+  AttendParams p = c.params(out);
+  change(p);
+  const auto row = static_cast<int64_t>(whole.size()) / 200;
+  for (const auto& [first, count] : {std::pair{0, 1}, {1, 90}, {91, 109}}) {
+    const std::vector<int32_t> lens = {first + count}, start = {0, count};
+    AttendParams part = p;
+    part.q.data = p.q.as<uint16_t>() + first * row;
+    part.out.data = p.out.as<float>() + first * row;
+    part.q.sizes[0] = part.out.sizes[0] = count;
+    part.seq_lens = lens;
+    part.query_start = start;
+    attend(part, Device::kCpu);
+  }
+  EXPECT_EQ(out, whole);
+}
+
 TEST_P(Attend, ErrorDoesNotGrowWithTheContext) {
   for (const int32_t len : {1024, 8192, 131072}) {
     PagedCase::Options o;

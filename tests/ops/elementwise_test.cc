@@ -6,6 +6,7 @@
 #include "kvscale/error.h"
 #include "numeric/bf16.h"
 #include "numeric/simd.h"
+#include "ops/gelu_tanh_mul.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/silu_mul.h"
@@ -53,13 +54,54 @@ TEST_P(Elementwise, SiluMulMatchesDouble) {
   auto gate_up = gaussian(9 * 2 * 100, 3);
   gate_up[0] = -120;  // exp(120) overflows F32: silu must be -0, not NaN
   gate_up[1] = 90;
+  gate_up[2] = -300;
   std::vector<uint16_t> out(900), ref(900);
   const auto view = TensorView::contiguous(gate_up.data(), DType::kF32, {9, 200});
   silu_mul(view, TensorView::contiguous(out.data(), DType::kBF16, {9, 100}));
   silu_mul_ref(view, TensorView::contiguous(ref.data(), DType::kBF16, {9, 100}));
   EXPECT_EQ(std::fabs(bf16::decode(out[0])), 0.0f);
+  EXPECT_EQ(std::fabs(bf16::decode(out[2])), 0.0f);
+  out[0] = ref[0] = out[2] = ref[2] = 0;
+  expect_within_a_step(out, ref);
+}
+
+TEST_P(Elementwise, GeluTanhMulMatchesDouble) {
+  auto gate_up = gaussian(9 * 2 * 100, 6);
+  gate_up[0] = -1e4f;  // the cube overflows the exponential: gelu must be -0, not NaN
+  gate_up[1] = 1e4f;
+  gate_up[2] = 0;
+  for (size_t i = 3; i < 40; ++i) gate_up[i] = -4 + 0.2f * static_cast<float>(i);
+  std::vector<uint16_t> out(900), ref(900);
+  const auto view = TensorView::contiguous(gate_up.data(), DType::kF32, {9, 200});
+  gelu_tanh_mul(view, TensorView::contiguous(out.data(), DType::kBF16, {9, 100}));
+  gelu_tanh_mul_ref(view, TensorView::contiguous(ref.data(), DType::kBF16, {9, 100}));
+  EXPECT_EQ(std::fabs(bf16::decode(out[0])), 0.0f);
   out[0] = ref[0] = 0;
   expect_within_a_step(out, ref);
+}
+
+TEST_P(Elementwise, RmsNormInPlaceIsRmsNormOfEachGroup) {
+  constexpr int64_t kRows = 9, kGroups = 3, kSize = 40, kStride = 5 * kSize;
+  auto x = gaussian(kRows * kStride, 7);
+  const auto before = x, weight = gaussian(kSize, 8);
+  TensorView view = TensorView::contiguous(x.data(), DType::kF32, {kRows, kGroups, kSize});
+  view.strides[0] = kStride;
+  rms_norm_in_place(view, weight, 1e-6f);
+  for (int64_t i = 0; i < kRows * kStride; ++i) {
+    const int64_t group = i % kStride / kSize;
+    const auto at = static_cast<size_t>(i);
+    if (group >= kGroups) {
+      ASSERT_EQ(x[at], before[at]) << "beyond the groups";
+      continue;
+    }
+    double squares = 0;
+    for (int64_t d = i - i % kSize; d < i - i % kSize + kSize; ++d)
+      squares +=
+          static_cast<double>(before[static_cast<size_t>(d)]) * before[static_cast<size_t>(d)];
+    const double expected =
+        before[at] / std::sqrt(squares / kSize + 1e-6) * weight[static_cast<size_t>(i % kSize)];
+    ASSERT_NEAR(x[at], expected, 1e-6 * std::abs(expected)) << i;  // some roundings of 2^-24
+  }
 }
 
 TEST_P(Elementwise, RopeMatchesDoubleWithStridesAndBias) {

@@ -1,9 +1,11 @@
-"""compare_logits.py KV_DUMP_LOGITS MODEL.gguf...: logits of real models, ours against transformers.
+"""compare_logits.py [--only=gguf|--only=directory] KV_DUMP_LOGITS MODEL.gguf...: logits of real
+models, ours against transformers.
 
 For each model, the prompts of prompts.json are tokenized by transformers. Ours gives logits of
 every position and a greedy continuation of 64 tokens. transformers then scores prompt and
 continuation with the weights of the same file, dequantized, in F32 (the reference) and in BF16 (the
-yardstick). Two things must hold:
+yardstick). The same for a Hugging Face directory with the file's weights rounded to BF16, read by
+both sides. Two things must hold:
 
 - the root mean square of ours minus the reference, over all logits of all prompts, is at most 1.5
   times that of the yardstick minus the reference;
@@ -20,6 +22,7 @@ import sys
 import tempfile
 
 import numpy as np
+import safetensors.torch
 import torch
 import transformers
 
@@ -29,10 +32,25 @@ PROMPTS = pathlib.Path(__file__).with_name("prompts.json")
 
 
 def load(path, dtype):
-    """The model of a GGUF file with its weights dequantized."""
+    """The model of a directory, or of a GGUF file with its weights dequantized."""
+    if path.is_dir():
+        return transformers.AutoModelForCausalLM.from_pretrained(path, dtype=dtype).eval()
     return transformers.AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=dtype,
         quantization_config=transformers.GgufConfig(dequantize=True)).eval()
+
+
+def write_directory(path, folder):
+    """The model of a GGUF file as config.json and BF16 safetensors."""
+    model = load(path, torch.bfloat16)
+    config = {key: value for key, value in model.config.to_dict().items()
+              if key not in ("quantization_config", "_name_or_path")}
+    (folder / "config.json").write_text(json.dumps(config, default=str))
+    tied = model.config.tie_word_embeddings
+    weights = {name: value.to(torch.bfloat16).contiguous()
+               for name, value in model.state_dict().items()
+               if not (tied and name == "lm_head.weight")}
+    safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def tokenize(path):
@@ -92,8 +110,16 @@ def report(path, prompts, results):
     return rms(0) <= allowed and max(missed, default=0) <= allowed
 
 
-def check_model(program, path):
-    prompts = tokenize(path)
+def check_directory(program, path):
+    """The model of a GGUF file, by way of a directory."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / f"{path.stem} as a directory"
+        folder.mkdir()
+        write_directory(path, folder)
+        return check_model(program, folder, tokenize(path))
+
+
+def check_model(program, path, prompts):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         continuations = run_ours(program, path, prompts, folder)
@@ -109,8 +135,16 @@ def check_model(program, path):
 
 
 def main():
-    program, models = sys.argv[1], [pathlib.Path(p).resolve() for p in sys.argv[2:]]
-    return 0 if all([check_model(program, path) for path in models]) else 1
+    arguments = [a for a in sys.argv[1:] if not a.startswith("--only=")]
+    only = [a.split("=")[1] for a in sys.argv[1:] if a.startswith("--only=")]
+    program, models = arguments[0], [pathlib.Path(p).resolve() for p in arguments[1:]]
+    held = []
+    for path in models:
+        if "directory" not in only:
+            held.append(check_model(program, path, tokenize(path)))
+        if "gguf" not in only:
+            held.append(check_directory(program, path))
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":

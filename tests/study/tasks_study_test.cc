@@ -42,12 +42,17 @@ Document counting_document() {
 }
 
 /// What the control answers, question by question.
-std::vector<Answer> answers_of(const Document& document, std::vector<int32_t> line_ends,
-                               int64_t max_new_tokens = 20) {
+std::vector<Attempt> answers_of(const Document& document, std::vector<int32_t> line_ends,
+                                int64_t max_new_tokens = 20) {
   EngineRunner runner(tiny().model, {}, {}, std::move(line_ends), max_new_tokens);
   RunnerArm control;
   control.name = "bf16";
-  return runner.answer(document, {&control, 1}).front();
+  std::vector<Attempt> out;
+  for (const Answer& answer : runner.answer(document, {&control, 1}).front()) {
+    EXPECT_EQ(answer.attempts.size(), 1u);
+    out.push_back(answer.attempts.front());
+  }
+  return out;
 }
 
 TEST(FreeAnswers, EndWithTheirLineOrTheirBudget) {
@@ -66,7 +71,7 @@ TEST(FreeAnswers, EndWithTheirLineOrTheirBudget) {
   EXPECT_EQ(std::ssize(endless[0].produced), budget);
   EXPECT_EQ(endless[1].produced.size(), 3u);
   EXPECT_EQ(endless[2].produced.size(), 20u);
-  for (const Answer& answer : endless) {
+  for (const Attempt& answer : endless) {
     EXPECT_FALSE(answer.ended);
     EXPECT_TRUE(answer.finite);
   }

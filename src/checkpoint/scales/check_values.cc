@@ -14,7 +14,6 @@ namespace {
 
 using Warnings = std::vector<ScaleWarning>;
 
-constexpr double kLargestScale = 1e4;  // amax of 4.5 million: no cache holds that
 constexpr double kOutlierFactor = 1e3;
 
 bool is_usable(float v) { return std::isnormal(v) && v > 0; }

@@ -10,6 +10,7 @@
 #include "checkpoint/byte_reader.h"
 #include "checkpoint/hf_config.h"
 #include "checkpoint/json.h"
+#include "checkpoint/safetensors_file.h"
 #include "kvscale/error.h"
 #include "tensor/mapped_file.h"
 #include "text/sha256.h"
@@ -22,7 +23,6 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "kvscale-export";
 constexpr int kSchema = 1;
-constexpr uint64_t kMostHeaderBytes = 100'000'000;
 
 std::string bits_text(float value) { return fmt::format("{:08x}", std::bit_cast<uint32_t>(value)); }
 
@@ -107,7 +107,8 @@ ExportRecord parse(const JsonFields& fields) {
 std::string header_sha256(const MappedFile& file, const std::string& name) {
   ByteReader reader(file.bytes(), name);
   const auto size = reader.number<uint64_t>("the header's length");
-  if (size > kMostHeaderBytes) throw FormatError(fmt::format("{}: header of {} bytes", name, size));
+  if (size > kMostSafetensorsHeaderBytes)
+    throw FormatError(fmt::format("{}: header of {} bytes", name, size));
   const std::span<const uint8_t> text = reader.take(size, "the header");
   return sha256_hex({reinterpret_cast<const char*>(text.data()), text.size()});
 }

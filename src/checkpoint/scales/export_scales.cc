@@ -11,8 +11,6 @@
 namespace kv {
 namespace {
 
-constexpr float kLargestScale = 1e4f;
-
 void expect_symmetric(const ScaleSet& set) {
   for (const ScaleCompanion& companion : set.companions) {
     const bool is_bias = companion.kind == ScaleCompanion::Kind::kBias;

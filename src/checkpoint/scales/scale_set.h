@@ -14,6 +14,9 @@
 
 namespace kv {
 
+/// A larger scale says that a cache held values of 4.5 million, which none does.
+inline constexpr float kLargestScale = 1e4f;
+
 /// What a scale belongs to. Every scale is what a code is multiplied by: code = E4M3(x / scale).
 enum class ScaleSide : uint8_t { kK, kV, kQ, kProb };
 

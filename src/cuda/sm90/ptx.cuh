@@ -77,6 +77,15 @@ __device__ inline uint32_t e4m3_to_f16(uint32_t codes) {
   return out;
 }
 
+/// The same of the high half; without a shift.
+__device__ inline uint32_t e4m3_high_to_f16(uint32_t codes) {
+  uint32_t out;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high; }"
+      : "=r"(out)
+      : "r"(codes));
+  return out;
+}
+
 __device__ inline uint32_t f16_pair(float low, float high) {
   uint32_t out;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));

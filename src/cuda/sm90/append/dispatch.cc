@@ -28,9 +28,13 @@ void check_supported(const StoreKvArgs& a) {
                     step, a.rope.cos != nullptr ? " (with rotation)" : "", page.head_dim));
   }
   if (a.num_tokens * page.num_kv_heads >= int64_t{1} << 30) {
-    throw UnsupportedError(
-        fmt::format("store_kv: cuda supports less than 2^30 tokens times heads a call, needed {}",
-                    a.num_tokens * page.num_kv_heads));
+    throw UnsupportedError(fmt::format(
+        "store_kv: cuda supports less than 2^30 tokens times KV heads a call, needed {}",
+        a.num_tokens * page.num_kv_heads));
+  }
+  if (page.page_bytes >= int64_t{1} << 31) {
+    throw UnsupportedError(fmt::format(
+        "store_kv: cuda supports pages of less than 2^31 bytes, needed {}", page.page_bytes));
   }
   if (page.order == PageOrder::kCpu) {
     throw UnsupportedError("store_kv: cuda supports pages in NHD and HND order, needed the CPU's");
@@ -50,10 +54,10 @@ StoreSide side_of(const StoreKvArgs& a, Side which) {
   side.x = is_k ? a.k : a.v;
   side.token_stride = is_k ? a.k_token_stride : a.v_token_stride;
   side.head_stride = is_k ? a.k_head_stride : a.v_head_stride;
-  side.base = to.base;
-  side.page_head_stride = to.head_stride;
-  side.page_slot_stride = to.slot_stride;
-  side.scale_base = to.scale_base;
+  side.base = static_cast<int>(to.base);
+  side.page_head_stride = static_cast<int>(to.head_stride);
+  side.page_slot_stride = static_cast<int>(to.slot_stride);
+  side.scale_base = static_cast<int>(to.scale_base);
   side.scale = is_k ? a.k_scale : a.v_scale;
   return side;
 }
@@ -64,10 +68,10 @@ StoreParams common_params(const StoreKvArgs& a) {
   p.num_tokens = a.num_tokens;
   p.cache = a.cache.data;
   p.block_stride = a.cache.block_stride;
-  p.num_heads = static_cast<int>(a.cache.page.num_kv_heads);
   p.head_dim = static_cast<int>(a.cache.page.head_dim);
-  p.block_size = static_cast<int>(a.cache.page.block_size);
-  p.lanes_log2 = std::bit_width(std::bit_ceil(static_cast<unsigned>(p.head_dim / 8))) - 1;
+  p.half_chunks = (p.head_dim / 8 + 1) / 2;
+  p.lanes_log2 = std::bit_width(static_cast<unsigned>(p.half_chunks - 1));
+  p.block_size = Divisor(static_cast<uint32_t>(a.cache.page.block_size));
   p.rope = a.rope;
   p.counters = a.counters;
   return p;
@@ -92,12 +96,15 @@ std::string store_kv(const StoreKvArgs& a, StreamHandle stream) {
   const Format k = a.cache.page.side(Side::kK).format, v = a.cache.page.side(Side::kV).format;
   p.sides[0] = side_of(a, Side::kK);
   p.sides[1] = side_of(a, Side::kV);
+  const auto heads = static_cast<uint32_t>(a.cache.page.num_kv_heads);
   p.num_sides = 2;
+  p.vectors_per_token = Divisor(2 * heads);
   p.first_is_k = true;
   if (class_of(k) == class_of(v)) {
     launch(p, class_of(k), a.rounding, stream);
   } else {
     p.num_sides = 1;
+    p.vectors_per_token = Divisor(heads);
     launch(p, class_of(k), a.rounding, stream);
     p.sides[0] = p.sides[1];
     p.first_is_k = false;

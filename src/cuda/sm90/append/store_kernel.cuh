@@ -12,73 +12,82 @@ namespace kv::cuda {
 enum class StoreClass { kBf16, kStatic, kInline };
 
 inline constexpr int kStoreThreads = 256;
-// Vectors per thread: their loads are all in flight before the first is used.
-inline constexpr int kVectorsPerThread = 4;
 
-/// Eight neighbouring values of one vector, as the lane that holds them sees them.
-struct StoreLane {
+/// What one lane holds of a vector: two chunks of 8 values in BF16, half a vector apart.
+struct LaneChunks {
+  uint4 chunk[2];
+};
+
+struct Eight {
   float x[8];
 };
 
-__device__ inline StoreLane widen(uint4 raw) {
-  StoreLane lane;
+__device__ inline Eight widen(uint4 raw) {
+  Eight out;
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    lane.x[2 * i] = __uint_as_float(words[i] << 16);
-    lane.x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    out.x[2 * i] = __uint_as_float(words[i] << 16);
+    out.x[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
   }
-  return lane;
+  return out;
 }
 
-__device__ inline uint4 narrow(const StoreLane& lane) {
+__device__ inline uint4 narrow(const Eight& x) {
   uint32_t words[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    words[i] = bf16::encode(lane.x[2 * i]) | uint32_t{bf16::encode(lane.x[2 * i + 1])} << 16;
+    words[i] = bf16::encode(x.x[2 * i]) | uint32_t{bf16::encode(x.x[2 * i + 1])} << 16;
   }
   return {words[0], words[1], words[2], words[3]};
 }
 
-/// The partner of dimension i is i + head_dim / 2, half the vector's lanes away. All lanes of the
-/// warp call this; lanes past the vector carry nothing.
-__device__ inline uint4 rotate(uint4 raw, const StoreParams& p, int64_t position, int lane,
-                               int width) {
-  const int half_lanes = p.head_dim / 16;
-  const bool lower = lane < half_lanes;
-  const int partner = lower ? lane + half_lanes : lane - half_lanes;
-  uint4 other;
-  other.x = __shfl_sync(~0u, raw.x, partner, width);
-  other.y = __shfl_sync(~0u, raw.y, partner, width);
-  other.z = __shfl_sync(~0u, raw.z, partner, width);
-  other.w = __shfl_sync(~0u, raw.w, partner, width);
-  if (lane >= 2 * half_lanes) return raw;
-  const StoreLane mine = widen(raw), theirs = widen(other);
-  const int64_t at = position * (p.head_dim / 2) + (lower ? lane : partner) * 8;
-  StoreLane out;
+/// The partner of dimension i is i + head_dim / 2: the same place of the lane's other chunk.
+__device__ inline void rotate(LaneChunks& v, const StoreParams& p, int64_t position, int lane) {
+  const Eight lower = widen(v.chunk[0]), upper = widen(v.chunk[1]);
+  const int64_t at = position * (p.head_dim / 2) + lane * 8;
+  Eight out[2];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float c = p.rope.cos[at + i], s = p.rope.sin[at + i];
     // As the CPU: the second product is fused into the sum, the first is rounded.
-    out.x[i] = __fmaf_rn(lower ? -theirs.x[i] : theirs.x[i], s, __fmul_rn(mine.x[i], c));
+    out[0].x[i] = __fmaf_rn(-upper.x[i], s, __fmul_rn(lower.x[i], c));
+    out[1].x[i] = __fmaf_rn(lower.x[i], s, __fmul_rn(upper.x[i], c));
   }
-  return narrow(out);
+  v.chunk[0] = narrow(out[0]);
+  v.chunk[1] = narrow(out[1]);
+}
+
+/// BF16 magnitudes order like integers; 0x7f80 and above is not finite.
+inline constexpr uint32_t kNotFinite = 0x7f80;
+
+/// The largest magnitude of 8 values, as BF16 bits.
+__device__ inline uint32_t top_bits(uint4 raw) {
+  const uint32_t a = __vmaxu2(raw.x & 0x7fff7fffu, raw.y & 0x7fff7fffu);
+  const uint32_t b = __vmaxu2(raw.z & 0x7fff7fffu, raw.w & 0x7fff7fffu);
+  const uint32_t both = __vmaxu2(a, b);
+  return max(both & 0xffffu, both >> 16);
+}
+
+__device__ inline uint32_t finite_top_bits(uint4 raw) {
+  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+  uint32_t top = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t bits = (words[i / 2] >> (16 * (i % 2))) & 0x7fffu;
+    if (bits < kNotFinite) top = max(top, bits);
+  }
+  return top;
 }
 
 /// The largest finite magnitude of a vector that lies on `width` lanes, on all of them.
-__device__ inline float finite_amax(uint4 raw, int width) {
-  const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-  uint32_t amax = 0;  // BF16 magnitudes order like integers; 0x7f80 and above is not finite
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t low = words[i] & 0x7fffu, high = (words[i] >> 16) & 0x7fffu;
-    amax = max(amax, low < 0x7f80u ? low : 0u);
-    amax = max(amax, high < 0x7f80u ? high : 0u);
-  }
+__device__ inline float finite_amax(const LaneChunks& v, int width) {
+  uint32_t top = max(top_bits(v.chunk[0]), top_bits(v.chunk[1]));
+  if (top >= kNotFinite) top = max(finite_top_bits(v.chunk[0]), finite_top_bits(v.chunk[1]));
   for (int step = width / 2; step > 0; step /= 2) {
-    amax = max(amax, __shfl_xor_sync(~0u, amax, step));
+    top = max(top, __shfl_xor_sync(~0u, top, step));
   }
-  return __uint_as_float(amax << 16);
+  return __uint_as_float(top << 16);
 }
 
 __device__ inline uint32_t encode_pair(float low, float high) {
@@ -91,43 +100,74 @@ struct StoreTally {
   uint32_t saturated = 0, flushed = 0, nan = 0;
 };
 
-/// Codes of eight scaled values y; x are the values before scaling.
-template <bool kTruncate, bool kCount>
-__device__ inline uint2 encode(const StoreLane& y, const StoreLane& x, StoreTally& tally) {
-  bool any_nan = false;
+/// x / scale, rounded as the division is, by three operations: P. Markstein, "Computation of
+/// elementary functions on the IBM RISC System/6000 processor", 1990, for divisors that are not all
+/// ones. Below 2^-102 it may not be; there the quotient is below 2^-42, which no code tells from 0.
+struct Quotient {
+  static constexpr uint32_t kTop = 0x5d80;  // 2^60 in BF16: products stay finite below it
+  float scale, inverse;
+  bool is_moderate;
+
+  __device__ static Quotient by(float scale) {
+    const bool has_all_ones = (__float_as_uint(scale) & 0x7fffffu) == 0x7fffffu;
+    return {scale, __fdiv_rn(1.0f, scale), scale >= 0x1p-60f && scale <= 0x1p60f && !has_all_ones};
+  }
+
+  __device__ bool is_exact(uint4 raw) const { return is_moderate && top_bits(raw) < kTop; }
+  __device__ float of(float x) const {
+    const float q = __fmul_rn(x, inverse);
+    const float better = __fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q);
+    return copysignf(better, x);  // a sum of zeros has lost the sign
+  }
+  __device__ float exact(float x) const { return __fdiv_rn(x, scale); }
+};
+
+/// x times the reciprocal of an inline scale.
+struct Multiple {
+  float factor;
+  __device__ bool is_exact(uint4 raw) const { return top_bits(raw) < kNotFinite; }
+  __device__ float of(float x) const { return __fmul_rn(x, factor); }
+  __device__ float exact(float x) const { return of(x); }
+};
+
+/// What the conversion instruction does not do: truncation, NaN with its sign; and any magnitude.
+template <bool kTruncate, class Scaling>
+__device__ __noinline__ uint2 encode_exactly(uint4 raw, const Scaling& scaling) {
+  constexpr Rounding kRounding = kTruncate ? Rounding::kTruncate : Rounding::kNearestEven;
+  const Eight x = widen(raw);
+  uint32_t words[2] = {0, 0};
 #pragma unroll
-  for (int i = 0; i < 8; ++i) any_nan |= isnan(x.x[i]);
-  uint32_t words[2];
-  if (kTruncate || any_nan) {
-    // The conversion instruction rounds to nearest, and arithmetic and it drop a NaN's sign.
-    constexpr Rounding kRounding = kTruncate ? Rounding::kTruncate : Rounding::kNearestEven;
-#pragma unroll
-    for (int w = 0; w < 2; ++w) {
-      words[w] = 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int j = 4 * w + i;
-        const uint8_t code = e4m3::encode(isnan(x.x[j]) ? x.x[j] : y.x[j], kRounding);
-        words[w] |= uint32_t{code} << (8 * i);
-      }
-    }
+  for (int i = 0; i < 8; ++i) {
+    const uint8_t code = e4m3::encode(isnan(x.x[i]) ? x.x[i] : scaling.exact(x.x[i]), kRounding);
+    words[i / 4] |= uint32_t{code} << (8 * (i % 4));
+  }
+  return {words[0], words[1]};
+}
+
+template <bool kTruncate, bool kCount, class Scaling>
+__device__ inline uint2 encode(uint4 raw, const Scaling& scaling, StoreTally& tally) {
+  const Eight x = widen(raw);
+  uint2 codes;
+  if (kTruncate || !scaling.is_exact(raw)) {
+    codes = encode_exactly<kTruncate>(raw, scaling);
   } else {
+    uint32_t pairs[4];
 #pragma unroll
-    for (int w = 0; w < 2; ++w) {
-      words[w] = encode_pair(y.x[4 * w], y.x[4 * w + 1]) |
-                 encode_pair(y.x[4 * w + 2], y.x[4 * w + 3]) << 16;
+    for (int i = 0; i < 4; ++i) {
+      pairs[i] = encode_pair(scaling.of(x.x[2 * i]), scaling.of(x.x[2 * i + 1]));
     }
+    codes = {pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16};
   }
   if constexpr (kCount) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const uint32_t code = (words[i / 4] >> (8 * (i % 4))) & 0x7f;
-      tally.saturated += fabsf(y.x[i]) > 448.0f;
+      const uint32_t code = ((i < 4 ? codes.x : codes.y) >> (8 * (i % 4))) & 0x7f;
+      tally.saturated += fabsf(scaling.exact(x.x[i])) > 448.0f;
       tally.flushed += code == 0 && x.x[i] != 0.0f;
       tally.nan += isnan(x.x[i]);
     }
   }
-  return {words[0], words[1]};
+  return codes;
 }
 
 /// Cells of inline scales start on 4 bytes only, those without on 8 or 16.
@@ -151,71 +191,76 @@ __device__ inline void store_words(uint8_t* to, uint2 words) {
 
 /// One vector: what is read of it, and where it goes.
 struct StoreVector {
-  uint4 raw;
+  LaneChunks v;
   uint8_t* page;  // none = nothing to store
   int side, head, slot;
   int64_t position;
 };
 
-/// A division of 64 bits costs as much as all else that is done to a vector: only when it must be.
-__device__ inline int64_t block_of(int64_t slot, int block_size) {
-  if (slot >> 32 != 0) return slot / block_size;
-  return static_cast<uint32_t>(slot) / static_cast<uint32_t>(block_size);
+__device__ inline int64_t block_of(int64_t slot, const Divisor& block_size) {
+  if (slot >> 31 != 0) return slot / block_size.divisor;
+  return block_size.quotient(static_cast<uint32_t>(slot));
 }
 
-__device__ inline StoreVector load_vector(const StoreParams& p, int64_t index, int lane) {
+/// Reads the values before it knows whether the token has a slot: neither read waits for the other.
+__device__ inline StoreVector load_vector(const StoreParams& p, uint32_t index, int lane) {
   StoreVector v{};
-  const uint32_t per_token = static_cast<uint32_t>(p.num_heads * p.num_sides);
-  const uint32_t token = static_cast<uint32_t>(index) / per_token;
+  const uint32_t token = p.vectors_per_token.quotient(index);
   if (token >= p.num_tokens) return v;
-  const uint32_t within = static_cast<uint32_t>(index) - token * per_token;
-  const int64_t slot = p.slot_mapping[token];
-  if (slot < 0) return v;  // padding of a batch
+  const uint32_t within = index - token * p.vectors_per_token.divisor;
+  const int64_t slot = __ldg(p.slot_mapping + token);
   v.head = static_cast<int>(p.num_sides == 2 ? within / 2 : within);
   v.side = static_cast<int>(p.num_sides == 2 ? within % 2 : 0);
-  const int64_t block = block_of(slot, p.block_size);
-  v.slot = static_cast<int>(slot - block * p.block_size);
-  v.page = p.cache + block * p.block_stride;
   const StoreSide& side = p.sides[v.side];
-  if (lane * 8 < p.head_dim) {
-    v.raw = __ldcs(reinterpret_cast<const uint4*>(side.x + token * side.token_stride +
-                                                  v.head * side.head_stride + lane * 8));
+  const auto* from = reinterpret_cast<const uint4*>(side.x + token * side.token_stride +
+                                                    v.head * side.head_stride);
+  if (lane < p.half_chunks) {
+    v.v.chunk[0] = __ldcs(from + lane);
+    if ((lane + p.half_chunks) * 8 < p.head_dim) v.v.chunk[1] = __ldcs(from + lane + p.half_chunks);
   }
   if (p.rope.cos != nullptr) v.position = p.rope.positions[token];
+  if (slot < 0) return v;  // padding of a batch
+  const int64_t block = block_of(slot, p.block_size);
+  v.slot = static_cast<int>(slot - block * p.block_size.divisor);
+  v.page = p.cache + block * p.block_stride;
   return v;
 }
 
+template <bool kTruncate, bool kCount, class Scaling>
+__device__ inline void write_codes(const StoreParams& p, uint8_t* to, const LaneChunks& v, int lane,
+                                   const Scaling& scaling, StoreTally& tally) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int chunk = lane + i * p.half_chunks;
+    if (chunk * 8 >= p.head_dim) continue;
+    store_words(to + chunk * 8, encode<kTruncate, kCount>(v.chunk[i], scaling, tally));
+  }
+}
+
 template <StoreClass kClass, bool kTruncate, bool kCount>
-__device__ inline void write_vector(const StoreParams& p, const StoreVector& v, int lane, int width,
+__device__ inline void write_vector(const StoreParams& p, StoreVector& v, int lane, int width,
                                     StoreTally& tally) {
-  uint4 raw = v.raw;
-  if (p.rope.cos != nullptr) {
-    const uint4 rotated = rotate(raw, p, v.position, lane, width);
-    if (v.side == 0 && p.first_is_k) raw = rotated;
+  if (p.rope.cos != nullptr && v.side == 0 && p.first_is_k && lane < p.half_chunks) {
+    rotate(v.v, p, v.position, lane);
   }
   float amax = 0;
-  if constexpr (kClass == StoreClass::kInline) amax = finite_amax(raw, width);
-  if (v.page == nullptr || lane * 8 >= p.head_dim) return;
+  if constexpr (kClass == StoreClass::kInline) amax = finite_amax(v.v, width);
+  if (v.page == nullptr || lane >= p.half_chunks) return;
   const StoreSide& side = p.sides[v.side];
-  uint8_t* cell = v.page + v.head * side.page_head_stride + v.slot * side.page_slot_stride;
+  uint8_t* cell = v.page + (v.head * side.page_head_stride + v.slot * side.page_slot_stride);
   uint8_t* to = cell + side.base;
   if constexpr (kClass == StoreClass::kBf16) {
-    store_words(to + lane * 16, raw);
+    store_words(to + lane * 16, v.v.chunk[0]);
+    const int second = lane + p.half_chunks;
+    if (second * 8 < p.head_dim) store_words(to + second * 16, v.v.chunk[1]);
+  } else if constexpr (kClass == StoreClass::kStatic) {
+    const auto quotient = Quotient::by(__ldg(side.scale + v.head));
+    write_codes<kTruncate, kCount>(p, to, v.v, lane, quotient, tally);
   } else {
-    const StoreLane x = widen(raw);
-    StoreLane y;
-    if constexpr (kClass == StoreClass::kStatic) {
-      const float scale = side.scale[v.head];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) y.x[i] = __fdiv_rn(x.x[i], scale);
-    } else {
-      const float scale = fmaxf(__fdiv_rn(amax, 448.0f), 1e-6f);
-      const float factor = __fdiv_rn(1.0f, scale);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) y.x[i] = __fmul_rn(x.x[i], factor);
-      if (lane == 0) *reinterpret_cast<float*>(cell + side.scale_base) = scale;
-    }
-    store_words(to + lane * 8, encode<kTruncate, kCount>(y, x, tally));
+    const float scale = fmaxf(__fdiv_rn(amax, 448.0f), 1e-6f);
+    const Multiple multiple{__fdiv_rn(1.0f, scale)};
+    write_codes<kTruncate, kCount>(p, to, v.v, lane, multiple, tally);
+    if (lane == 0) *reinterpret_cast<float*>(cell + side.scale_base) = scale;
   }
 }
 
@@ -237,26 +282,17 @@ template <StoreClass kClass, bool kTruncate, bool kCount>
 __global__ void __launch_bounds__(kStoreThreads)
     store_kernel(const __grid_constant__ StoreParams p) {
   const int width = 1 << p.lanes_log2, lane = static_cast<int>(threadIdx.x) & (width - 1);
-  const int64_t vectors_per_step = kStoreThreads >> p.lanes_log2;
-  const int64_t first =
-      blockIdx.x * vectors_per_step * kVectorsPerThread + (threadIdx.x >> p.lanes_log2);
-  StoreVector vectors[kVectorsPerThread];
-#pragma unroll
-  for (int i = 0; i < kVectorsPerThread; ++i) {
-    vectors[i] = load_vector(p, first + i * vectors_per_step, lane);
-  }
+  const uint32_t index = (blockIdx.x * kStoreThreads + threadIdx.x) >> p.lanes_log2;
+  StoreVector v = load_vector(p, index, lane);
   StoreTally tally;
-#pragma unroll
-  for (int i = 0; i < kVectorsPerThread; ++i) {
-    write_vector<kClass, kTruncate, kCount>(p, vectors[i], lane, width, tally);
-  }
+  write_vector<kClass, kTruncate, kCount>(p, v, lane, width, tally);
   if constexpr (kCount) add_tally(p.counters, tally);
 }
 
 template <StoreClass kClass, bool kTruncate, bool kCount>
 void launch_store_variant(const StoreParams& p, StreamHandle stream) {
-  const int64_t vectors = p.num_tokens * p.num_heads * p.num_sides;
-  const int64_t per_block = static_cast<int64_t>(kStoreThreads >> p.lanes_log2) * kVectorsPerThread;
+  const int64_t vectors = p.num_tokens * p.vectors_per_token.divisor;
+  const int64_t per_block = kStoreThreads >> p.lanes_log2;
   const auto blocks = static_cast<unsigned>((vectors + per_block - 1) / per_block);
   if (blocks == 0) return;
   store_kernel<kClass, kTruncate, kCount><<<blocks, kStoreThreads, 0, stream>>>(p);

@@ -1,16 +1,39 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "cuda/store_kv.h"
 
+#ifdef __CUDACC__
+#define KV_DEVICE __device__
+#else
+#define KV_DEVICE
+#endif
+
 namespace kv::cuda {
+
+/// n / divisor for n below 2^31 by a product: a division costs a store kernel as much as a vector.
+struct Divisor {
+  uint32_t divisor = 1, magic = 1, shift = 0;
+
+  Divisor() = default;
+  explicit Divisor(uint32_t d)
+      : divisor(d),
+        magic(static_cast<uint32_t>(
+            ((uint64_t{1} << 32) * ((uint64_t{1} << std::bit_width(d - 1)) - d)) / d + 1)),
+        shift(static_cast<uint32_t>(std::bit_width(d - 1))) {}
+
+  KV_DEVICE uint32_t quotient(uint32_t n) const {
+    return (static_cast<uint32_t>((uint64_t{n} * magic) >> 32) + n) >> shift;
+  }
+};
 
 /// Where one side's bytes go; strides of the cache in bytes, of the input in elements.
 struct StoreSide {
   const uint16_t* x;
   int64_t token_stride, head_stride;
-  int64_t base, page_head_stride, page_slot_stride, scale_base;
+  int base, page_head_stride, page_slot_stride, scale_base;  // within a page
   const float* scale;
 };
 
@@ -23,8 +46,9 @@ struct StoreParams {
   int64_t num_tokens;
   uint8_t* cache;
   int64_t block_stride;
-  int num_heads, head_dim, block_size;
-  int lanes_log2;  // lanes that share a vector: the power of two at or above head_dim / 8
+  int head_dim, half_chunks;  // a lane takes the 8 values of chunk `lane` and of lane + half_chunks
+  int lanes_log2;             // lanes that share a vector: the power of two at or above half_chunks
+  Divisor vectors_per_token, block_size;
   StoreRope rope;
   StoreCounters* counters;
 };

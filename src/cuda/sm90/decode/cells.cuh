@@ -7,8 +7,9 @@
 // wide as the cells' alignment allows, and no transposition is needed.
 //
 // Slots lie a multiple of 128 bytes apart (64 with inline scales), so lanes that read the same
-// dimensions of different keys meet on the same banks. They read them in an order of their own
-// instead, skewed by their key, and put the words right in registers.
+// dimensions of different keys meet on the same banks. Of a BF16 cell, which has twice the bytes,
+// they read them in an order of their own instead, skewed by their key, and put the words right in
+// registers.
 
 namespace kv::cuda {
 
@@ -65,17 +66,20 @@ struct SkewedKeyWords {
 };
 
 /// E4M3 cells; kInline: with their scales inside, which leaves 8-byte (K) and 4-byte (V) alignment.
+/// Lanes meet on banks (two keys to a bank for K, up to four for V), and shared memory has the time
+/// for it; the instructions that would keep them apart cost more.
 template <int kDim, bool kInline>
 struct E4m3Cell {
   static constexpr int kHeadDim = kDim;
   static constexpr bool kIsFp8 = true, kHasInlineScale = kInline, kHasStaticScale = !kInline;
+  static constexpr int kTilesAtOnce = 2;
   using Product = F16Product;
 
   // ---- keys: lane c takes words of 4 dimensions; a step of 16 dimensions is one word per lane
   // ----
   static constexpr int kKeyLoadWords = !kInline && kDim % 64 == 0 ? 4 : 2;
-  using KeyLoads = SkewedKeyWords<kDim, kKeyLoadWords, kDim / 16 / kKeyLoadWords>;
-  static constexpr int kKeyGroups = KeyLoads::kGroups, kStepsPerKeyGroup = KeyLoads::kWords;
+  static constexpr int kStepsPerKeyGroup = kKeyLoadWords;
+  static constexpr int kKeyGroups = kDim / 16 / kKeyLoadWords;
 
   /// First of the 4 dimensions that lane c multiplies in a step.
   __device__ static int key_dim(int step, int c) {
@@ -83,17 +87,17 @@ struct E4m3Cell {
     return 4 * ((load * 4 + c) * kKeyLoadWords + word);
   }
 
-  struct KeyWords : KeyLoads {
-    using KeyLoads::KeyLoads;
-    __device__ uint32_t first(int i) const { return e4m3_to_f16(this->w[i]); }
-    __device__ uint32_t second(int i) const { return e4m3_to_f16(this->w[i] >> 16); }
+  struct KeyWords {
+    uint32_t w[kKeyLoadWords];
+    __device__ KeyWords(uint32_t cell, int group, int, int c) {
+      load_shared<kKeyLoadWords>(cell + 4 * (group * 4 + c) * kKeyLoadWords, w, 0);
+    }
+    __device__ uint32_t first(int i) const { return e4m3_to_f16(w[i]); }
+    __device__ uint32_t second(int i) const { return e4m3_high_to_f16(w[i]); }
   };
 
   // ---- values: lanes of row g take words of 4 dimensions, 32 apart; a word gives two tiles ----
-  static constexpr int kValueWords = kDim % 128 == 0 ? 4 : kDim / 32;  // of a group
-  static constexpr int kValueGroups = kDim / 32 / kValueWords;
-  static constexpr int kTilesPerValueGroup = 2 * kValueWords;
-  static constexpr int kSkews = kValueWords == 4 ? (kInline ? 2 : 4) : kValueWords == 2 ? 2 : 1;
+  static constexpr int kValueGroups = kDim / 32, kTilesPerValueGroup = 2;
   static constexpr int kRun = 4;  // neighbouring dimensions that two tiles hold
 
   __device__ static int value_dim(int tile, int g) {
@@ -101,25 +105,18 @@ struct E4m3Cell {
   }
 
   struct ValueWords {
-    uint32_t w[kValueWords];
-    __device__ ValueWords(uint32_t at, int group, int g, int c) {
-      // With inline scales, lanes c and c + 2 share banks; without, all four do.
-      const int skew = (kInline ? c >> 1 : c) & (kSkews - 1);
-#pragma unroll
-      for (int i = 0; i < kValueWords; ++i) {
-        load_shared<1>(at + 32 * (group * kValueWords + (i ^ skew)) + 4 * g, w, i);
-      }
-      if constexpr (kSkews >= 2) exchange_if<1>((skew & 1) != 0, w);
-      if constexpr (kSkews == 4) exchange_if<2>((skew & 2) != 0, w);
+    uint32_t w[1];
+    __device__ ValueWords(uint32_t at, int group, int g, int) {
+      load_shared<1>(at + 32 * group + 4 * g, w, 0);
     }
   };
 
   /// Keys a and b, dimensions value_dim(i) and the next, as two pairs of F16.
   __device__ static void pair_keys(const ValueWords& a, const ValueWords& b, int i, uint32_t& first,
                                    uint32_t& second) {
-    const uint32_t both = __byte_perm(a.w[i / 2], b.w[i / 2], i % 2 == 0 ? 0x5140 : 0x7362);
+    const uint32_t both = __byte_perm(a.w[0], b.w[0], i == 0 ? 0x5140 : 0x7362);
     first = e4m3_to_f16(both);
-    second = e4m3_to_f16(both >> 16);
+    second = e4m3_high_to_f16(both);
   }
 };
 
@@ -127,6 +124,7 @@ template <int kDim>
 struct Bf16Cell {
   static constexpr int kHeadDim = kDim;
   static constexpr bool kIsFp8 = false, kHasInlineScale = false, kHasStaticScale = false;
+  static constexpr int kTilesAtOnce = 1;  // two would leave one stage of three to the copies
   using Product = Bf16Product;
 
   // Lane c takes 8 dimensions of a load: two steps.

@@ -3,7 +3,8 @@
 namespace kv::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+// Threads of a block: few where few parts are, so that more blocks run at once.
+constexpr int kFewThreads = 128, kManyThreads = 512;
 // Parts that a thread reads before it knows any maximum: their loads then overlap those of the
 // sums.
 constexpr int kAhead = 8;
@@ -35,7 +36,7 @@ __device__ void add_weighed(float4& sum, const float4& x, float w) {
 
 /// One block per query head of a split sequence. Parts are weighed and added in the plan's order,
 /// over threads in a fixed order: the same plan gives the same bits.
-template <int kHeadDim>
+template <int kHeadDim, int kThreads>
 __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ DecodeParams p) {
   constexpr int kLanes = kHeadDim / 4, kParts = kThreads / kLanes;
   __shared__ float4 gathered[kParts][kLanes];
@@ -90,8 +91,15 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
 
 template <int kHeadDim>
 void launch(const DecodeLaunch& l) {
-  launch_overlapping(combine_kernel<kHeadDim>, l.num_merges * l.params.heads * l.params.q_per_kv,
-                     kThreads, 0, l.stream, l.params);
+  const int blocks = l.num_merges * l.params.heads * l.params.q_per_kv;
+  constexpr int kPartsOfFew = kAhead * (kFewThreads / (kHeadDim / 4));
+  if (l.most_partials <= kPartsOfFew) {
+    launch_overlapping(combine_kernel<kHeadDim, kFewThreads>, blocks, kFewThreads, 0, l.stream,
+                       l.params);
+  } else {
+    launch_overlapping(combine_kernel<kHeadDim, kManyThreads>, blocks, kManyThreads, 0, l.stream,
+                       l.params);
+  }
 }
 
 }  // namespace

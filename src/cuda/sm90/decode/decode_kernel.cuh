@@ -135,17 +135,28 @@ class HeadWorker {
     const int kv_head = item.head_group * p_.heads + head_;
     TileState<Cell, kQueryTiles, kFp8Math> state(p_);
     state.load_queries(item.query_row, kv_head);
-    for (int tile = item.begin_tile; tile < item.end_tile; tile += p_.tiles) {
-      barrier_wait(ring_.full(cursor_.stage), cursor_.parity);
+    int tile = item.begin_tile;
+    if constexpr (Cell::kTilesAtOnce == 2 && kQueryTiles == 1) {
+      for (; tile + p_.tiles < item.end_tile; tile += 2 * p_.tiles) {
+        const uint32_t low = wait_for_stage(), high = wait_for_stage();
+        const int first = tile + tile_, second = first + p_.tiles;
+        if (second < item.end_tile) {
+          state.template add_tiles<2>({low, high}, {first * kTileTokens, second * kTileTokens},
+                                      first_key, seq_len);
+        } else {
+          state.template add_tiles<1>({low}, {first * kTileTokens}, first_key, seq_len);
+        }
+        release_stage();
+        release_stage();
+      }
+    }
+    for (; tile < item.end_tile; tile += p_.tiles) {
+      const uint32_t cells = wait_for_stage();
       const int mine = tile + tile_;
       if (mine < item.end_tile) {
-        const uint32_t cells =
-            ring_.at(cursor_.stage) + tile_ * p_.tile_bytes + head_ * p_.smem_head_stride;
-        state.add_tile(cells, mine * kTileTokens, first_key, seq_len);
+        state.template add_tiles<1>({cells}, {mine * kTileTokens}, first_key, seq_len);
       }
-      __syncwarp();
-      if (threadIdx.x % 32 == 0) barrier_arrive(ring_.empty(cursor_.stage));
-      cursor_.advance(ring_.stages);
+      release_stage();
     }
     if (item.partial < 0) {
       state.store_final(item.query_row, kv_head);
@@ -154,9 +165,24 @@ class HeadWorker {
     }
   }
 
+  /// Where this warp's cells of the next stage lie.
+  __device__ uint32_t wait_for_stage() {
+    barrier_wait(ring_.full(next_.stage), next_.parity);
+    const uint32_t cells =
+        ring_.at(next_.stage) + tile_ * p_.tile_bytes + head_ * p_.smem_head_stride;
+    next_.advance(ring_.stages);
+    return cells;
+  }
+  /// Gives the oldest stage that was waited for back to the copies.
+  __device__ void release_stage() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(ring_.empty(oldest_.stage));
+    oldest_.advance(ring_.stages);
+  }
+
   const DecodeParams& p_;
   const Ring& ring_;
-  RingCursor cursor_;
+  RingCursor next_, oldest_;
   int head_, tile_;
 };
 

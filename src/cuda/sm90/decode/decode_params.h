@@ -32,7 +32,8 @@ struct DecodeParams {
 
 struct DecodeLaunch {
   DecodeParams params;
-  int blocks, threads, shared_bytes, num_merges, head_dim, query_tiles;
+  int blocks, threads, shared_bytes, head_dim, query_tiles;
+  int num_merges, most_partials;  // of one merge
   bool fp8_math;
   StreamHandle stream;
 };

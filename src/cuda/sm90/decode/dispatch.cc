@@ -1,6 +1,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "cuda/sm90/decode/decode_params.h"
 #include "cuda/sm90/support.h"
 #include "kvscale/error.h"
@@ -109,6 +111,8 @@ std::string decode(const DecodeArgs& a, const DecodeRun& run, StreamHandle strea
   l.threads = 32 * (plan.shape.warps() + 1);
   l.shared_bytes = kBarrierBytes + plan.shape.stages * plan.shape.stage_bytes();
   l.num_merges = static_cast<int>(plan.merges.size());
+  for (const DecodeMerge& m : plan.merges)
+    l.most_partials = std::max(l.most_partials, m.num_partials);
   l.head_dim = static_cast<int>(a.cache.page.head_dim);
   l.query_tiles = a.q_per_kv > 8 ? 2 : 1;
   l.fp8_math = a.fp8_math;

@@ -31,8 +31,8 @@ class TileState {
       : p_(p),
         g_(threadIdx.x % 32 / 4),
         c_(threadIdx.x % 4),
-        key_of_row_(key_of_row(g_)),
-        value_key_{key_of_row(2 * c_), key_of_row(2 * c_ + 1)} {
+        key_at_{key_cell(0, key_of_row(g_)), key_cell(0, key_of_row(g_) + 8)},
+        value_at_{value_cell(0), value_cell(1), value_cell(2), value_cell(3)} {
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
@@ -76,19 +76,39 @@ class TileState {
     }
   }
 
-  /// Adds the keys [first_token, first_token + 16) whose cells lie at `cells` in shared memory.
-  __device__ void add_tile(uint32_t cells, int first_token, int first_key, int seq_len) {
-    const bool partly = first_token < first_key || first_token + kTileTokens > seq_len;
-    if (partly) clear_unseen(cells, first_token, first_key, seq_len);
-    float s[kQueryTiles][4];
-    multiply_keys(cells, s);
-    float value_scale[2] = {1, 1};
-    scale_scores(cells, s, value_scale);
-    if (partly) mask(s, first_token, first_key, seq_len);
+  /// Adds kTiles times the 16 keys from first_token[i], whose cells lie at cells[i] in shared
+  /// memory: two at once keep more products under way than a warp has of one.
+  template <int kTiles>
+  __device__ void add_tiles(const uint32_t (&cells)[kTiles], const int (&first_token)[kTiles],
+                            int first_key, int seq_len) {
+    const bool partly =
+        first_token[0] < first_key || first_token[kTiles - 1] + kTileTokens > seq_len;
+    if (partly) [[unlikely]] {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) clear_unseen(cells[t], first_token[t], first_key, seq_len);
+    }
+    Scores s[kTiles];
+    float value_scale[kTiles][2];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      multiply_keys(cells[t], s[t]);
+      scale_scores(cells[t], s[t], value_scale[t]);
+    }
+    if (p_.soft_cap > 0) [[unlikely]] {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) cap(s[t]);
+    }
+    if (partly) [[unlikely]] {
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) mask(s[t], first_token[t], first_key, seq_len);
+    }
     follow_maximum(s, value_scale);
-    uint32_t weights[kQueryTiles][2];
-    weigh(s, value_scale, weights);
-    multiply_values(cells, weights);
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      uint32_t weights[kQueryTiles][2];
+      weigh(s[t], value_scale[t], weights);
+      multiply_values(cells[t], weights);
+    }
     if (partly) async_proxy_fence();  // clear_unseen wrote where the copy engine writes next
   }
 
@@ -136,6 +156,8 @@ class TileState {
   }
 
  private:
+  using Scores = float[kQueryTiles][4];
+
   /// The power of two that brings the largest magnitude of a query to 2^14 (F16) or 2^7 (E4M3): Q
   /// in F16 is then exact but for values 2^28 times smaller than the largest.
   __device__ int scale_shift(const uint2 (&raw)[kSteps]) const {
@@ -167,6 +189,11 @@ class TileState {
     return cells + static_cast<uint32_t>(key * p_.smem_slot_stride);
   }
 
+  /// Of rows 2c, 2c + 1, 2c + 8, 2c + 9.
+  __device__ uint32_t value_cell(int i) const {
+    return key_cell(0, key_of_row(2 * c_ + i % 2) + 8 * (i / 2)) + p_.v_base;
+  }
+
   /// Zeroes the cells of keys that no query sees: their weight is 0, and 0 times what an unwritten
   /// slot holds may be NaN.
   __device__ void clear_unseen(uint32_t cells, int first_token, int first_key, int seq_len) const {
@@ -179,10 +206,10 @@ class TileState {
     __syncwarp();
   }
 
-  __device__ void multiply_keys(uint32_t cells, float (&s)[kQueryTiles][4]) const {
+  __device__ void multiply_keys(uint32_t cells, Scores& s) const {
     constexpr int kChains = 4;  // independent sums: a product waits for the one 4 before
     float part[kQueryTiles][kChains][4] = {};
-    const uint32_t low = key_cell(cells, key_of_row_), high = key_cell(cells, key_of_row_ + 8);
+    const uint32_t low = cells + key_at_[0], high = cells + key_at_[1];
 #pragma unroll
     for (int group = 0; group < Cell::kKeyGroups; ++group) {
       const typename Cell::KeyWords a(low, group, g_, c_), b(high, group, g_, c_);
@@ -205,14 +232,14 @@ class TileState {
     }
   }
 
-  /// To powers of two: softmax scale, K's scale, soft cap.
-  __device__ void scale_scores(uint32_t cells, float (&s)[kQueryTiles][4],
-                               float (&value_scale)[2]) {
+  /// To powers of two: softmax scale, K's scale.
+  __device__ void scale_scores(uint32_t cells, Scores& s, float (&value_scale)[2]) {
     float key_scale[2] = {1, 1};
+    value_scale[0] = value_scale[1] = 1;
     if constexpr (Cell::kHasInlineScale) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint32_t cell = key_cell(cells, key_of_row_ + 8 * r);
+        const uint32_t cell = cells + key_at_[r];
         key_scale[r] = load_shared_float(cell + p_.k_scale_base);
         value_scale[r] = load_shared_float(cell + p_.v_scale_base);
       }
@@ -221,50 +248,58 @@ class TileState {
     for (int n = 0; n < kQueryTiles; ++n) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        float x = s[n][j] * score_scale_[n][j % 2];
-        if constexpr (Cell::kHasInlineScale) x *= key_scale[j / 2];
-        if (p_.soft_cap > 0) x = capped(x);
-        s[n][j] = x;
+        s[n][j] *= score_scale_[n][j % 2];
+        if constexpr (Cell::kHasInlineScale) s[n][j] *= key_scale[j / 2];
       }
     }
   }
 
   /// soft_cap * tanh(x / soft_cap), in powers of two.
-  __device__ float capped(float x) const {
-    const float e = exp2_fast(x * (2 * kLog2E) / p_.soft_cap);
-    return p_.soft_cap * kLog2E * (1 - __fdividef(2.0f, e + 1));
+  __device__ void cap(Scores& s) const {
+    const float inward = 2 * kLog2E / p_.soft_cap, outward = p_.soft_cap * kLog2E;
+#pragma unroll
+    for (int n = 0; n < kQueryTiles; ++n) {
+#pragma unroll
+      for (float& x : s[n]) x = outward * (1 - __fdividef(2.0f, exp2_fast(x * inward) + 1));
+    }
   }
 
-  __device__ void mask(float (&s)[kQueryTiles][4], int first_token, int first_key,
-                       int seq_len) const {
+  __device__ void mask(Scores& s, int first_token, int first_key, int seq_len) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int key = first_token + key_of_row_ + 8 * r;
+      const int key = first_token + key_of_row(g_) + 8 * r;
       if (key >= first_key && key < seq_len) continue;
 #pragma unroll
       for (int n = 0; n < kQueryTiles; ++n) s[n][2 * r] = s[n][2 * r + 1] = -INFINITY;
     }
   }
 
-  /// Moves the maxima (and the unit of V's inline scales) where this tile exceeds them.
-  __device__ void follow_maximum(const float (&s)[kQueryTiles][4], const float (&value_scale)[2]) {
+  /// Moves the maxima (and the unit of V's inline scales) where these tiles exceed them.
+  template <int kTiles>
+  __device__ void follow_maximum(const Scores (&s)[kTiles], const float (&value_scale)[kTiles][2]) {
     bool exceeds = false;
+    float top_scale = 0;
 #pragma unroll
-    for (int n = 0; n < kQueryTiles; ++n) {
+    for (int t = 0; t < kTiles; ++t) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) exceeds |= s[n][j] > largest_[n][j % 2] + kSlack;
+      for (int n = 0; n < kQueryTiles; ++n) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) exceeds |= s[t][n][j] > largest_[n][j % 2] + kSlack;
+      }
+      top_scale = fmaxf(top_scale, fmaxf(value_scale[t][0], value_scale[t][1]));
     }
-    if constexpr (Cell::kHasInlineScale) {
-      exceeds |= fmaxf(value_scale[0], value_scale[1]) > value_unit_;
-    }
-    if (!__any_sync(~0u, exceeds)) return;
-    const float unit_ratio = grow_value_unit(value_scale);
+    if constexpr (Cell::kHasInlineScale) exceeds |= top_scale > value_unit_;
+    if (!__any_sync(~0u, exceeds)) [[likely]]
+      return;
+    const float unit_ratio = grow_value_unit(top_scale);
 #pragma unroll
     for (int n = 0; n < kQueryTiles; ++n) {
       float factor[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        float top = fmaxf(largest_[n][j], fmaxf(s[n][j], s[n][j + 2]));
+        float top = largest_[n][j];
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) top = fmaxf(top, fmaxf(s[t][n][j], s[t][n][j + 2]));
 #pragma unroll
         for (int step = 4; step < 32; step *= 2) {
           top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
@@ -284,20 +319,22 @@ class TileState {
 
   /// value_unit_ is a power of two at or above every inline scale of V so far; weights times V's
   /// scale are kept in that unit, so that they fit F16. Returns old / new.
-  __device__ float grow_value_unit(const float (&value_scale)[2]) {
-    if constexpr (!Cell::kHasInlineScale) return 1;
-    float top = fmaxf(value_scale[0], value_scale[1]);
+  __device__ float grow_value_unit(float top) {
+    if constexpr (!Cell::kHasInlineScale) {
+      return 1;
+    } else {
 #pragma unroll
-    for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-    if (!(top > value_unit_)) return 1;
-    const float unit = __uint_as_float((__float_as_uint(top) & 0x7f800000u) + 0x00800000u);
-    const float ratio = value_unit_ / unit;
-    value_unit_ = unit;
-    return ratio;
+      for (int step = 4; step < 32; step *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+      if (!(top > value_unit_)) return 1;
+      const float unit = __uint_as_float((__float_as_uint(top) & 0x7f800000u) + 0x00800000u);
+      const float ratio = value_unit_ / unit;
+      value_unit_ = unit;
+      return ratio;
+    }
   }
 
   /// Weights of this tile as fragments of the second product; their sums.
-  __device__ void weigh(const float (&s)[kQueryTiles][4], const float (&value_scale)[2],
+  __device__ void weigh(const Scores& s, const float (&value_scale)[2],
                         uint32_t (&weights)[kQueryTiles][2]) {
     float times[2] = {1, 1};
     if constexpr (Cell::kHasInlineScale) {
@@ -331,15 +368,11 @@ class TileState {
   /// Lane (g, c) reads its dimensions of the keys in rows 2c, 2c + 1, 2c + 8, 2c + 9 and pairs up
   /// what the keys of two neighbouring rows have of one dimension.
   __device__ void multiply_values(uint32_t cells, const uint32_t (&weights)[kQueryTiles][2]) {
-    uint32_t at[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      at[i] = key_cell(cells, value_key_[i % 2] + 8 * (i / 2)) + p_.v_base;
-    }
 #pragma unroll
     for (int group = 0; group < Cell::kValueGroups; ++group) {
-      const typename Cell::ValueWords k0(at[0], group, g_, c_), k1(at[1], group, g_, c_),
-          k8(at[2], group, g_, c_), k9(at[3], group, g_, c_);
+      const typename Cell::ValueWords k0(cells + value_at_[0], group, g_, c_),
+          k1(cells + value_at_[1], group, g_, c_), k8(cells + value_at_[2], group, g_, c_),
+          k9(cells + value_at_[3], group, g_, c_);
 #pragma unroll
       for (int i = 0; i < Cell::kTilesPerValueGroup; ++i) {
         uint32_t fragment[4];
@@ -390,7 +423,8 @@ class TileState {
   }
 
   const DecodeParams& p_;
-  const int g_, c_, key_of_row_, value_key_[2];
+  const int g_, c_;
+  const uint32_t key_at_[2], value_at_[4];  // within a tile: of the keys in this lane's fragments
   float v_scale_ = 1;
   uint32_t q_[kQueryTiles][kSteps][2];
   float score_scale_[kQueryTiles][2], largest_[kQueryTiles][2], sum_[kQueryTiles][2];

@@ -3,31 +3,10 @@
 #include "cuda/sm90/prefill/traits.cuh"
 #include "cuda/sm90/prefill/wgmma.cuh"
 
+// How keys (warpgroup 0) and values (warpgroup 1) come from the pages into the rings of shared
+// memory: BF16 at once, codes by way of a staging area, from where they are widened to F16.
+
 namespace kv::cuda {
-
-/// 16 neighbouring values of one key and side, as they lie in the page.
-template <class T>
-struct RawUnit {
-  uint4 w[T::kIsBf16 ? 2 : 1];
-};
-
-template <class T>
-__device__ RawUnit<T> load_unit(const uint8_t* at, bool is_there) {
-  RawUnit<T> u;
-#pragma unroll
-  for (auto& w : u.w) w = {0, 0, 0, 0};
-  if (!is_there) return u;
-  if constexpr (T::kIsBf16) {
-    u.w[0] = __ldg(reinterpret_cast<const uint4*>(at));
-    u.w[1] = __ldg(reinterpret_cast<const uint4*>(at) + 1);
-  } else if constexpr (T::kStatic) {
-    u.w[0] = __ldg(reinterpret_cast<const uint4*>(at));
-  } else {  // inline cells leave 4-byte alignment
-    const auto* words = reinterpret_cast<const uint32_t*>(at);
-    u.w[0] = {__ldg(words), __ldg(words + 1), __ldg(words + 2), __ldg(words + 3)};
-  }
-  return u;
-}
 
 __device__ inline void store_chunk(uint32_t at, uint4 w) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(w.x), "r"(w.y), "r"(w.z),
@@ -35,146 +14,319 @@ __device__ inline void store_chunk(uint32_t at, uint4 w) {
                : "memory");
 }
 
-__device__ inline uint4 widen_half(uint32_t a, uint32_t b) {
-  return {e4m3_to_f16(a), e4m3_to_f16(a >> 16), e4m3_to_f16(b), e4m3_to_f16(b >> 16)};
+/// kBytes (4, 8 or 16) without a register between; zeros where nothing is there.
+template <int kBytes>
+__device__ inline void copy_async(uint32_t to, const uint8_t* from, bool is_there) {
+  const int bytes = is_there ? kBytes : 0;
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(bytes)
+                 : "memory");
+  }
 }
 
-/// Writes 16 values as two chunks of a row; `unit` counts units within the row of kPadded values.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ inline uint4 widen_half(uint32_t a, uint32_t b) {
+  return {e4m3_to_f16(a), e4m3_high_to_f16(a), e4m3_to_f16(b), e4m3_high_to_f16(b)};
+}
+
+/// Writes 16 codes as two chunks of a row of F16; `unit` counts units within the row.
 template <class T>
-__device__ void store_unit(uint32_t side, int row, int unit, const RawUnit<T>& u) {
-  const uint32_t column = side + unit / 4 * (T::kKeys * 128);
-  uint4 half[2];
-  if constexpr (T::kIsBf16) {
-    half[0] = u.w[0];
-    half[1] = u.w[1];
-  } else {
-    half[0] = widen_half(u.w[0].x, u.w[0].y);
-    half[1] = widen_half(u.w[0].z, u.w[0].w);
-  }
+__device__ void store_unit(uint32_t tile, int row, int unit, uint4 codes) {
+  const uint32_t column = tile + unit / 4 * (T::kKeys * 128);
+  const uint4 half[2] = {widen_half(codes.x, codes.y), widen_half(codes.z, codes.w)};
   // Units 4 and up write their halves in the other order: they share banks with units 0 to 3.
   const int first = unit / 4 & 1;
   store_chunk(column + swizzled(row, 2 * (unit % 4) + first), first ? half[1] : half[0]);
   store_chunk(column + swizzled(row, 2 * (unit % 4) + 1 - first), first ? half[0] : half[1]);
 }
 
-/// Warpgroups 0 and 1 load every other stage each: while one waits for memory, the other converts.
-/// A thread takes unit (thread % units) of the keys thread / units + i * step.
-template <class T>
-class KeyLoader {
-  static constexpr int kUnits = T::kPadded / 16;                // of a key's side
-  static constexpr int kKeysPerStep = kLoaderThreads / kUnits;  // by all threads at once
-  static constexpr int kSteps = T::kKeys / kKeysPerStep;
-  static constexpr int kTilesPerStage = T::kKeys / 16;
+/// Where the 16 keys lie that a lane looked up, as the block table gives it.
+struct RunAt {
+  int32_t block = 0, slot = 0;
+};
 
+/// Where the keys of a stage lie. Lane i knows where the cells of its i-th 16 keys start: one run
+/// of slots, because block sizes are multiples of 16.
+class StagePages {
  public:
-  __device__ KeyLoader(const PrefillParams& p, const PrefillTile& tile, KeyRange range)
-      : p_(p),
-        tile_(tile),
-        range_(range),
-        thread_(threadIdx.x % kLoaderThreads),
-        lane_(threadIdx.x % 32),
-        group_(threadIdx.x / kLoaderThreads),
-        unit_(thread_ % kUnits),
-        key_(thread_ / kUnits) {}
+  __device__ StagePages(const PrefillParams& p, const PrefillTile& tile, int end)
+      : p_(p), tile_(tile), end_(end) {}
 
-  __device__ void run(uint32_t shared) {
-    constexpr int kStride = kLoaderGroups * T::kKeys;
-    const int begin = range_.begin + group_ * T::kKeys;
-    int stage = group_;
-    uint32_t parity = 1;
-    int64_t pages = look_up(begin);
-    for (int first = begin; first < range_.end; first += kStride) {
-      const int64_t ahead = look_up(first + kStride);
-      const uint32_t barriers = shared + T::kBarriersAt + 16 * stage;
-      const uint32_t at = shared + T::kStagesAt + stage * 2 * T::kSideBytes;
-      float scales[2] = {0, 0};
-      load_scales(scales, pages, first);
-      bool is_free = false;
-#pragma unroll
-      for (int half = 0; half < 2 * kHalves; ++half) {
-        RawUnit<T> units[kSteps / kHalves];
-        load_part(units, pages, first, half % kHalves, half < kHalves ? 0 : p_.v_base);
-        if (!is_free) barrier_wait(barriers + 8, parity), is_free = true;
-        store_part(at + (half < kHalves ? 0 : T::kSideBytes), units, half % kHalves);
-      }
-      store_scales(shared, stage, scales);
-      async_proxy_fence();
-      barrier_arrive(barriers);
-      pages = ahead;
-      stage += kLoaderGroups;
-      if (stage >= T::kStages) stage -= T::kStages, parity ^= 1;
-    }
+  /// Nothing waits for what is looked up until it is resolved, a stage later.
+  __device__ RunAt look_up(int first, int runs) const {
+    const int lane = threadIdx.x % 32, key = first + 16 * lane;
+    if (lane >= runs || key >= end_) return {};
+    const int column = key / p_.block_size;
+    return {__ldg(p_.block_table + tile_.seq * p_.table_stride + column),
+            key - column * p_.block_size};
+  }
+  __device__ int64_t resolve(RunAt at) const {
+    return at.block * p_.block_stride + at.slot * p_.slot_stride + tile_.kv_head * p_.head_stride;
+  }
+
+  /// Where the cell of the stage's key `key` starts.
+  __device__ const uint8_t* cell(int64_t pages, int key) const {
+    return run(pages, key / 16) + key % 16 * p_.slot_stride;
+  }
+  __device__ const uint8_t* run(int64_t pages, int run) const {
+    return p_.cache + __shfl_sync(~0u, pages, run);
   }
 
  private:
-  // BF16 has twice the bytes: half a side at once keeps as many registers in flight.
-  static constexpr int kHalves = T::kIsBf16 ? 2 : 1;
-
-  /// Lane i gets where the cells of the stage's i-th 16 keys start: one run of slots, because block
-  /// sizes are multiples of 16.
-  __device__ int64_t look_up(int first) const {
-    const int key = first + 16 * lane_;
-    if (lane_ >= kTilesPerStage || key >= range_.end) return 0;
-    const int column = key / p_.block_size, slot = key - column * p_.block_size;
-    const int32_t block = __ldg(p_.block_table + tile_.seq * p_.table_stride + column);
-    return block * p_.block_stride + slot * p_.slot_stride + tile_.kv_head * p_.head_stride;
-  }
-
-  __device__ const uint8_t* cell(int64_t pages, int key) const {
-    return p_.cache + __shfl_sync(~0u, pages, key / 16) + key % 16 * p_.slot_stride;
-  }
-
-  __device__ void load_part(RawUnit<T> (&part)[kSteps / kHalves], int64_t pages, int first,
-                            int half, int base) const {
-    constexpr int kBytes = T::kIsBf16 ? 32 : 16;
-#pragma unroll
-    for (int i = 0; i < kSteps / kHalves; ++i) {
-      const int key = key_ + (half * (kSteps / kHalves) + i) * kKeysPerStep;
-      const uint8_t* at = cell(pages, key) + base + unit_ * kBytes;
-      part[i] = load_unit<T>(at, first + key < range_.end && 16 * unit_ < T::kHeadDim);
-    }
-  }
-
-  __device__ void store_part(uint32_t at, const RawUnit<T> (&part)[kSteps / kHalves],
-                             int half) const {
-#pragma unroll
-    for (int i = 0; i < kSteps / kHalves; ++i) {
-      store_unit<T>(at, key_ + (half * (kSteps / kHalves) + i) * kKeysPerStep, unit_, part[i]);
-    }
-  }
-
-  __device__ void load_scales(float (&scales)[2], int64_t pages, int first) const {
-    if constexpr (T::kInline) {
-      const int key = thread_ % T::kKeys;
-      const uint8_t* at = cell(pages, key);
-      if (first + key >= range_.end) return;
-      scales[0] = __ldg(reinterpret_cast<const float*>(at + p_.k_scale_base));
-      scales[1] = __ldg(reinterpret_cast<const float*>(at + p_.v_scale_base));
-    }
-  }
-
-  __device__ void store_scales(uint32_t shared, int stage, const float (&scales)[2]) const {
-    if constexpr (T::kInline) {
-      float top = scales[1];
-#pragma unroll
-      for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-      if (lane_ == 0) {
-        asm volatile(
-            "st.shared.f32 [%0], %1;" ::"r"(shared + T::kUnitsAt + 16 * stage + 4 * (thread_ / 32)),
-            "f"(top)
-            : "memory");
-      }
-      if (thread_ >= T::kKeys) return;
-      const uint32_t at = shared + T::kScalesAt + (stage * 2 * T::kKeys + thread_) * 4;
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(scales[0]) : "memory");
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + T::kKeys * 4), "f"(scales[1]) : "memory");
-    }
-  }
-
   const PrefillParams& p_;
   const PrefillTile& tile_;
-  const KeyRange range_;
-  const int thread_, lane_, group_, unit_, key_;
+  int end_;
 };
+
+/// What thread `thread` of a loading warpgroup takes of a stage: piece (thread % kPieces) of the
+/// keys thread / kPieces + step * kKeysPerStep.
+template <class T, int kPiecesOf>
+struct LoaderShare {
+  static constexpr int kPieces = kPiecesOf, kKeysPerStep = kLoaderThreads / kPieces;
+  static constexpr int kSteps = T::kKeys / kKeysPerStep;
+  int piece, first_key;
+
+  __device__ explicit LoaderShare(int thread)
+      : piece(thread % kPieces), first_key(thread / kPieces) {}
+  __device__ int key(int step) const { return first_key + step * kKeysPerStep; }
+  __device__ int run(int step) const {
+    if constexpr (kKeysPerStep <= 16) return step * kKeysPerStep / 16;
+    return key(step) / 16;
+  }
+  /// Of the slot within its run of 16.
+  __device__ int slot(int step) const {
+    return first_key % 16 + (kKeysPerStep < 16 ? step * kKeysPerStep % 16 : 0);
+  }
+};
+
+/// BF16: the copies of a stage are under way while those of the one before are waited for.
+template <class T, Side kSide>
+class KeyCopier {
+  using Share = LoaderShare<T, T::kPadded / 8>;  // pieces of 16 bytes
+
+ public:
+  __device__ KeyCopier(const PrefillParams& p, const PrefillTile& tile, KeyRange range)
+      : range_(range),
+        pages_(p, tile, range.end),
+        share_(threadIdx.x % kLoaderThreads),
+        within_((kSide == Side::kK ? 0 : p.v_base) + (is_held() ? 16 * share_.piece : 0)),
+        slot_stride_(p.slot_stride) {}
+
+  __device__ void run(uint32_t shared) {
+    RunAt ahead = look_up(range_.begin);
+    PrefillCursor to, done;
+    for (int first = range_.begin; first < range_.end; first += T::kKeys) {
+      const int64_t at = pages_.resolve(ahead);
+      ahead = look_up(first + T::kKeys);
+      barrier_wait(T::empty(shared, kSide, to.stage), to.parity ^ 1);
+      copy(T::tile(shared, kSide, to.stage), at, first);
+      commit_copies();
+      if (first > range_.begin) publish<1>(shared, done);
+      to.advance(T::kStages);
+    }
+    publish<0>(shared, done);
+  }
+
+ private:
+  __device__ RunAt look_up(int first) const { return pages_.look_up(first, T::kKeys / 16); }
+  __device__ bool is_held() const { return 8 * share_.piece < T::kHeadDim; }
+
+  __device__ void copy(uint32_t tile, int64_t pages, int first) const {
+    const uint32_t column = tile + share_.piece / 8 * (T::kKeys * 128);
+#pragma unroll
+    for (int i = 0; i < Share::kSteps; ++i) {
+      const int key = share_.key(i);
+      const uint8_t* from =
+          pages_.run(pages, share_.run(i)) + share_.slot(i) * slot_stride_ + within_;
+      copy_async<16>(column + swizzled(key, share_.piece % 8), from,
+                     first + key < range_.end && is_held());
+    }
+  }
+
+  /// All but the last kPending stages' copies have arrived.
+  template <int kPending>
+  __device__ void publish(uint32_t shared, PrefillCursor& done) const {
+    wait_for_copies<kPending>();
+    async_proxy_fence();
+    barrier_arrive(T::full(shared, kSide, done.stage));
+    done.advance(T::kStages);
+  }
+
+  const KeyRange range_;
+  const StagePages pages_;
+  const Share share_;
+  const int within_;
+  const int64_t slot_stride_;
+};
+
+/// E4M3: 16 codes of a key come into 16 bytes of shared memory that are this thread's own, are
+/// widened from there, and as soon as they are, the next stage's take their place: a whole stage is
+/// always on its way, in no register.
+template <class T, Side kSide>
+class KeyWidener {
+  using Share = LoaderShare<T, T::kPadded / 16>;
+  static constexpr int kHeldPieces = T::kHeadDim / 16;
+  static constexpr int kBatch = 4;  // codes that are read before the first of them is widened
+  // V's codes with inline scales start 4 bytes past a multiple of 8.
+  static constexpr bool kIsShifted = T::kInline && kSide == Side::kV;
+  static constexpr bool kHasScales = T::kInline && kSide == Side::kK;
+
+ public:
+  __device__ KeyWidener(const PrefillParams& p, const PrefillTile& tile, KeyRange range)
+      : range_(range),
+        pages_(p, tile, range.end),
+        thread_(threadIdx.x % kLoaderThreads),
+        share_(thread_),
+        within_(kSide == Side::kK ? 0 : p.v_base),
+        slot_stride_(p.slot_stride),
+        scale_base_{p.k_scale_base, p.v_scale_base} {}
+
+  __device__ void run(uint32_t shared) {
+    const uint32_t mine = T::staging(shared, kSide) + 16 * thread_;
+    int64_t at = pages_.resolve(look_up(range_.begin));
+    RunAt ahead = look_up(range_.begin + T::kKeys);
+    float2 scales = load_scales(at, range_.begin);
+#pragma unroll
+    for (int i = 0; i < Share::kSteps; i += kBatch) fetch(mine, at, range_.begin, i);
+    PrefillCursor to;
+    for (int first = range_.begin; first < range_.end; first += T::kKeys) {
+      const int next = first + T::kKeys;
+      at = pages_.resolve(ahead);
+      ahead = look_up(next + T::kKeys);
+      barrier_wait(T::empty(shared, kSide, to.stage), to.parity ^ 1);
+      widen_stage(T::tile(shared, kSide, to.stage), mine, at, next);
+      store_scales(shared, to.stage, scales);
+      scales = load_scales(at, next);
+      async_proxy_fence();
+      barrier_arrive(T::full(shared, kSide, to.stage));
+      to.advance(T::kStages);
+    }
+    wait_for_copies<0>();
+  }
+
+ private:
+  __device__ RunAt look_up(int first) const { return pages_.look_up(first, T::kKeys / 16); }
+  /// Widens a stage into `tile` while the one at `next` is fetched.
+  __device__ void widen_stage(uint32_t tile, uint32_t mine, int64_t at, int next) const {
+#pragma unroll
+    for (int first = 0; first < Share::kSteps; first += kBatch) {
+      wait_for_copies<Share::kSteps / kBatch - 1>();
+      uint4 codes[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) codes[i] = load_chunk(slot(mine, first + i));
+#pragma unroll
+      for (uint4& w : codes) w = in_order(w);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        store_unit<T>(tile, share_.key(first + i), share_.piece, codes[i]);
+      }
+      fetch(mine, at, next, first);
+    }
+  }
+
+  __device__ static uint32_t slot(uint32_t mine, int step) {
+    return mine + step * 16 * kLoaderThreads;
+  }
+  __device__ static uint4 load_chunk(uint32_t at) {
+    uint4 w;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w)
+                 : "r"(at)
+                 : "memory");
+    return w;
+  }
+
+  /// Keys past the end and dimensions past head_dim become zeros. Shifted codes are read from 4
+  /// bytes before their piece; the first piece, which would read K's scale there, reads the last
+  /// piece's last word instead.
+  __device__ void fetch(uint32_t mine, int64_t pages, int first, int first_step) const {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) fetch_one(mine, pages, first, first_step + i);
+    commit_copies();
+  }
+
+  __device__ void fetch_one(uint32_t mine, int64_t pages, int first, int step) const {
+    const uint8_t* side =
+        pages_.run(pages, share_.run(step)) + share_.slot(step) * slot_stride_ + within_;
+    const bool is_there = first + share_.key(step) < range_.end && share_.piece < kHeldPieces;
+    const uint8_t* from = is_there ? side + 16 * share_.piece : side;
+    const uint32_t to = slot(mine, step);
+    if constexpr (!T::kInline) {
+      copy_async<16>(to, from, is_there);
+    } else if constexpr (!kIsShifted) {
+      copy_async<8>(to, from, is_there);
+      copy_async<8>(to + 8, from + 8, is_there);
+    } else {
+      if (share_.piece == 0) {
+        copy_async<4>(to, side + T::kHeadDim - 4, is_there);
+        copy_async<4>(to + 4, from, is_there);
+      } else {
+        copy_async<8>(to, from - 4, is_there);
+      }
+      copy_async<8>(to + 8, from + 4, is_there);
+    }
+  }
+
+  /// The four words of a piece; of shifted ones the last is what the next piece read first.
+  __device__ uint4 in_order(uint4 w) const {
+    if constexpr (!kIsShifted) return w;
+    const int next = share_.piece + 1 < kHeldPieces ? share_.piece + 1 : 0;
+    return {w.y, w.z, w.w, __shfl_sync(~0u, w.x, next, Share::kPieces)};
+  }
+
+  /// Inline scales of K and V: thread i has those of key i. Both come with the keys, because the
+  /// softmax needs both and V's tile would be late for it.
+  __device__ float2 load_scales(int64_t pages, int first) const {
+    if constexpr (!kHasScales) return {0, 0};
+    const int key = thread_ % T::kKeys;
+    const uint8_t* at = pages_.cell(pages, key);
+    if (first + key >= range_.end) return {0, 0};
+    return {__ldg(reinterpret_cast<const float*>(at + scale_base_[0])),
+            __ldg(reinterpret_cast<const float*>(at + scale_base_[1]))};
+  }
+
+  __device__ void store_scales(uint32_t shared, int stage, float2 scales) const {
+    if constexpr (!kHasScales) return;
+    if (thread_ < T::kKeys) {
+      store_float(T::scales(shared, Side::kK, stage) + 4 * thread_, scales.x);
+      store_float(T::scales(shared, Side::kV, stage) + 4 * thread_, scales.y);
+    }
+    float top = scales.y;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+    if (thread_ % 32 == 0) store_float(T::units(shared, stage) + 4 * (thread_ / 32), top);
+  }
+
+  __device__ static void store_float(uint32_t at, float x) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+  }
+
+  const KeyRange range_;
+  const StagePages pages_;
+  const int thread_;
+  const Share share_;
+  const int within_;
+  const int64_t slot_stride_;
+  const int scale_base_[2];
+};
+
+template <class T, Side kSide>
+__device__ void load_side(const PrefillParams& p, const PrefillTile& tile, KeyRange range,
+                          uint32_t shared) {
+  if constexpr (T::kIsBf16) {
+    KeyCopier<T, kSide>(p, tile, range).run(shared);
+  } else {
+    KeyWidener<T, kSide>(p, tile, range).run(shared);
+  }
+}
 
 }  // namespace kv::cuda

@@ -3,9 +3,9 @@
 #include "cuda/sm90/prefill/loader.cuh"
 #include "cuda/sm90/prefill/rows.cuh"
 
-// One block computes one PrefillTile. Warpgroups 0 and 1 read keys and values from the pages, widen
-// codes to F16 and lay tiles out in shared memory; warpgroups 2 and 3 compute 64 rows each, scores
-// and result in registers. See docs/kernels/prefill.md.
+// One block computes one PrefillTile. Warpgroup 0 brings keys, warpgroup 1 values from the pages
+// into shared memory, codes widened to F16; warpgroups 2 and 3 compute 64 rows each, scores and
+// result in registers. See docs/kernels/prefill.md.
 
 namespace kv::cuda {
 
@@ -17,19 +17,23 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
   const PrefillTile tile = p.tiles[blockIdx.x];
   const KeyRange range = key_range<T>(p, tile);
   if (threadIdx.x == 0) {
-    for (int s = 0; s < T::kStages; ++s) {
-      barrier_init(shared + T::kBarriersAt + 16 * s, kLoaderThreads);
-      barrier_init(shared + T::kBarriersAt + 16 * s + 8, 8);  // the computing warps
+    for (const Side side : {Side::kK, Side::kV}) {
+      for (int s = 0; s < T::kStages; ++s) {
+        barrier_init(T::full(shared, side, s), kLoaderThreads);
+        barrier_init(T::empty(shared, side, s), 8);  // the computing warps
+      }
     }
     barrier_init_fence();
   }
   __syncthreads();
-  const int group = static_cast<int>(threadIdx.x) / 128;
+  // From one lane, so that the compiler knows it to be the warp's.
+  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0);
   if (group < kLoaderGroups) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
-    KeyLoader<T>(p, tile, range).run(shared);
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(T::kLoaderRegisters));
+    if (group == 0) load_side<T, Side::kK>(p, tile, range, shared);
+    if (group == 1) load_side<T, Side::kV>(p, tile, range, shared);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 184;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(T::kWorkerRegisters));
     RowWorker<T>(p, tile, range, shared, group - kLoaderGroups).run();
   }
 }

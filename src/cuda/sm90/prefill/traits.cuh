@@ -10,6 +10,15 @@ enum class PrefillCells { kBf16, kStatic, kInline };
 inline constexpr float kPrefillLog2E = 1.4426950408889634f;
 inline constexpr int kLoaderThreads = 128, kLoaderGroups = 2, kPrefillThreads = 512;
 
+/// A side's stage of the ring; the parity flips on every round.
+struct PrefillCursor {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance(int stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
 template <PrefillCells kCellsOf, int kDim, bool kFp8MathOf>
 struct PrefillTraits {
   static constexpr PrefillCells kCells = kCellsOf;
@@ -18,20 +27,44 @@ struct PrefillTraits {
   static constexpr bool kInline = kCellsOf == PrefillCells::kInline;
   static constexpr bool kStatic = kCellsOf == PrefillCells::kStatic;
   static constexpr int kHeadDim = kDim;
-  static constexpr int kPadded = (kDim + 63) / 64 * 64;  // 96: the last 32 dimensions are zeros
-  static constexpr int kColumns = kPadded / 64;
+  static constexpr int kPadded = (kDim + 63) / 64 * 64;   // 96: the last 32 dimensions are zeros
   static constexpr int kKeys = kPadded > 128 ? 64 : 128;  // of a stage
-  static constexpr int kKeyColumns = kKeys / 64;
+  static constexpr int kOutColumns = kPadded < 128 ? kPadded : 128;  // of one product with values
+  static constexpr int kOutTiles = kPadded / kOutColumns;
   static constexpr int kStages = kPadded == 64 ? 4 : 2;
   static constexpr int kSideBytes = kKeys * kPadded * 2;
   static constexpr int kQueryBytes = kPrefillRows * kPadded * 2;
-  // Within shared memory, from a base aligned to 1024.
-  static constexpr int kStagesAt = kQueryBytes;
-  static constexpr int kScalesAt = kStagesAt + kStages * 2 * kSideBytes;  // [stage][K, V][key]
-  static constexpr int kUnitsAt = kScalesAt + kStages * 2 * kKeys * 4;    // [stage][loader warp]
-  static constexpr int kFactorsAt = kUnitsAt + kStages * 16;              // [row]
-  static constexpr int kBarriersAt = kFactorsAt + kPrefillRows * 4;       // [stage][full, empty]
-  static constexpr int kSharedBytes = kBarriersAt + kStages * 16 + 1024;
+  // Within shared memory, from a base aligned to 1024. Keys and values have rings of their own.
+  static constexpr int kSidesAt = kQueryBytes;                            // [K, V][stage]
+  static constexpr int kStagingAt = kSidesAt + 2 * kStages * kSideBytes;  // [K, V], codes
+  static constexpr int kStagingBytes = kIsBf16 ? 0 : kKeys * kPadded;
+  static constexpr int kScalesAt = kStagingAt + 2 * kStagingBytes;  // [K, V][stage][key]
+  static constexpr int kUnitsAt =
+      kScalesAt + 2 * kStages * kKeys * 4;  // of K's stages, [stage][loader warp]
+  static constexpr int kBarriersAt = kUnitsAt + kStages * 16;  // [K, V][stage][full, empty]
+  static constexpr int kSharedBytes = kBarriersAt + 2 * kStages * 16 + 1024;
+  // 65,536 registers for two warpgroups of each kind.
+  static constexpr int kLoaderRegisters = kPadded > 128 ? 40 : kStatic ? 48 : 56;
+  static constexpr int kWorkerRegisters = 256 - kLoaderRegisters;
+
+  __device__ static uint32_t full(uint32_t shared, Side side, int stage) {
+    return shared + kBarriersAt + 16 * (static_cast<int>(side) * kStages + stage);
+  }
+  __device__ static uint32_t empty(uint32_t shared, Side side, int stage) {
+    return full(shared, side, stage) + 8;
+  }
+  __device__ static uint32_t tile(uint32_t shared, Side side, int stage) {
+    return shared + kSidesAt + (static_cast<int>(side) * kStages + stage) * kSideBytes;
+  }
+  __device__ static uint32_t staging(uint32_t shared, Side side) {
+    return shared + kStagingAt + static_cast<int>(side) * kStagingBytes;
+  }
+  __device__ static uint32_t scales(uint32_t shared, Side side, int stage) {
+    return shared + kScalesAt + 4 * kKeys * (static_cast<int>(side) * kStages + stage);
+  }
+  __device__ static uint32_t units(uint32_t shared, int stage) {
+    return shared + kUnitsAt + 16 * stage;
+  }
 };
 
 /// Which keys a tile of queries sees: stages of kKeys from begin.
