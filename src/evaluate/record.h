@@ -71,6 +71,7 @@ struct RangeRecord {
   double noise_mean = 0, noise_worst = 0;  // K: score noise in nats; V: value noise, relative
   std::vector<double> noise_heads;         // per query head
   double block_damage = 0;                 // relative to the residual
+  double normed_damage = 0;                // both weighted by the norm that follows
   double sqnr_db = 0, centred_sqnr_db = 0;
   double clip_frac = 0, zero_frac = 0;
   double amax = 0;
@@ -83,6 +84,14 @@ struct RangeRecord {
   std::vector<double> token_p99_p50_heads, amax_pos_slope_heads, amax_pos_p_heads;
   std::vector<double> channel_share_heads;
   int64_t tokens = 0, queries = 0;
+};
+
+/// How far the control's answers move when its last hidden state is off: mean KLD over positions,
+/// by squared relative error, from the pass that the ranges come from.
+struct CurveRecord {
+  std::string record_id;
+  std::vector<double> errors, klds;  // ascending
+  int64_t positions = 0;             // 0: there is none
 };
 
 /// Logit cost of one arm over the scan's prompts.

@@ -80,6 +80,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("noise_worst", r.noise_worst);
   visit("noise_heads", r.noise_heads);
   visit("block_damage", r.block_damage);
+  visit("normed_damage", r.normed_damage);
   visit("sqnr_db", r.sqnr_db);
   visit("centred_sqnr_db", r.centred_sqnr_db);
   visit("clip_frac", r.clip_frac);
@@ -94,6 +95,15 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("channel_share_heads", r.channel_share_heads);
   visit("tokens", r.tokens);
   visit("queries", r.queries);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, CurveRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("errors", r.errors);
+  visit("klds", r.klds);
+  visit("positions", r.positions);
 }
 
 template <class Record, class Visit>
@@ -201,6 +211,7 @@ constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
+constexpr std::string_view kind_of(const CurveRecord&) { return "curve"; }
 constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }
