@@ -38,7 +38,7 @@ struct GenerationRecord {
   std::string block, arm;
   std::string example_id, document, bucket;
   int64_t sample = 0;        // 0: greedy; else the repetition, from 1 on
-  std::vector<int64_t> ids;  // the stop id too; -1 for logits that are not finite; the first 256
+  std::vector<int64_t> ids;  // the stop id too; -1 for logits that are not finite; the first 512
   // The control's: by how many nats of logit each choice beat the second.
   std::vector<double> margins;
   // 1-based index of the first id that is not the control's; if none, how far both are known to
@@ -100,6 +100,7 @@ struct ArmRecord {
   std::string arm;
   int64_t tokens = 0;
   double nll = 0, kld = 0, kld_se = 0, same_top = 0;
+  int64_t non_finite = 0;  // positions with a non-finite logit, left out of the means
 };
 
 /// The largest magnitudes that the control's cache stored of one context: a calibration example's,
@@ -109,6 +110,7 @@ struct AmaxRecord {
   std::string block;         // "CAL", "E1" (AA's among them), "E2", "E3"
   std::string example_id;    // of the context's first question, or of the prompt
   std::string task, bucket;  // no task: a prompt without answers
+  std::string language;      // empty: nobody said
   int64_t tokens = 0, kv_heads = 1;
   std::vector<float> amax;  // [layer][k, v][KV head]
 };

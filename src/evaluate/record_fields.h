@@ -116,6 +116,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("kld", r.kld);
   visit("kld_se", r.kld_se);
   visit("same_top", r.same_top);
+  visit("non_finite", r.non_finite);
 }
 
 template <class Record, class Visit>
@@ -126,6 +127,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("example_id", r.example_id);
   visit("task", r.task);
   visit("bucket", r.bucket);
+  visit("language", r.language);
   visit("tokens", r.tokens);
   visit("kv_heads", r.kv_heads);
   visit("amax", r.amax);

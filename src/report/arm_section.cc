@@ -46,7 +46,8 @@ void add_arm_section(Markup& html, const std::vector<ArmRow>& arms) {
   IntervalChart chart;
   chart.id = "kld";
   chart.title = "KLD from BF16 by arm";
-  chart.axis = "KLD from BF16, nats a token (log scale), ± one standard error";
+  chart.axis = "KLD from BF16, nats a token (log scale)";
+  if (kld_head(arms) != "KLD") chart.axis += ", ± one standard error";
   chart.is_log = true;
   std::vector<std::string> words;
   std::vector<HtmlRow> rows;
@@ -64,7 +65,7 @@ void add_arm_section(Markup& html, const std::vector<ArmRow>& arms) {
     html.close();
   }
   std::vector<std::string> heads = {"arm",       "BF16 layers", "tokens n",
-                                    "NLL, nats", "to BF16",     "KLD ± se, nats",
+                                    "NLL, nats", "to BF16",     kld_head(arms) + ", nats",
                                     "same top",  "capacity",    "record"};
   if (is_predicted) heads.insert(heads.begin() + 6, "predicted");
   add_table(html,

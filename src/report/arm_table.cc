@@ -35,7 +35,17 @@ std::string mean_with_error(double mean, double se, int decimals, bool unicode) 
 }
 
 std::string ArmRow::kld_text(bool unicode) const {
-  return is_control() ? "" : mean_with_error(record->kld, record->kld_se, 4, unicode);
+  if (is_control()) return "";
+  const std::string mean = mean_with_error(record->kld, record->kld_se, 4, unicode);
+  if (record->non_finite == 0) return mean;
+  return fmt::format("{}, {} tokens not finite", mean, grouped(record->non_finite));
+}
+
+std::string kld_head(const std::vector<ArmRow>& arms, bool unicode) {
+  const bool has_errors = std::ranges::any_of(arms, [](const ArmRow& arm) {
+    return !arm.is_control() && std::isfinite(arm.record->kld_se) && arm.record->kld_se > 0;
+  });
+  return !has_errors ? "KLD" : unicode ? "KLD ± se" : "KLD +- se";
 }
 
 std::string ArmRow::predicted_text() const {
@@ -85,7 +95,7 @@ std::string arm_text(const std::vector<ArmRow>& arms, const TextStyle& style) {
   std::vector<TextColumn> columns = {
       {"arm", false, true}, {"BF16 layers", false, true},
       {"tokens"},           {"NLL"},
-      {"to BF16"},          {style.unicode ? "KLD ± se" : "KLD +- se", true, true}};
+      {"to BF16"},          {kld_head(arms, style.unicode), true, true}};
   if (is_predicted) columns.push_back({"predicted"});
   columns.insert(columns.end(), {{"same top"}, {"capacity"}});
   std::vector<std::vector<TextCell>> rows;

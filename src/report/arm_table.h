@@ -27,7 +27,8 @@ struct ArmRow {
   std::string base() const;
   /// "0,3k,7v"; "all" for the control, "-" for none.
   std::string bf16_layers() const;
-  /// KLD with its standard error where it has one; empty for the control.
+  /// KLD with its standard error where it has one, and how many tokens it lacks; empty for the
+  /// control.
   std::string kld_text(bool unicode = true) const;
   std::string predicted_text() const;  // empty where nothing is predicted
 };
@@ -40,6 +41,9 @@ std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
 /// Fills in what one pass of the control expects of the arms, where it can (predicted_kld.h).
 void add_predictions(std::span<const RangeRecord> ranges, const CurveRecord& curve,
                      std::vector<ArmRow>& arms);
+
+/// What the column of kld_text() is called: with "± se" where some arm has an error.
+std::string kld_head(const std::vector<ArmRow>& arms, bool unicode = true);
 
 bool has_predictions(const std::vector<ArmRow>& arms);
 

@@ -116,7 +116,7 @@ std::vector<ArmRecord> arms_of(std::span<const LogitRecord> logits) {
   for (const std::string& arm : distinct(logits, &LogitRecord::arm)) {
     const LogitSummary summary = summarize(records_of(logits, arm));
     out.push_back({"arm/" + arm, arm, summary.n, candidate_nll(summary), summary.kld.mean,
-                   summary.kld.se_cluster, summary.same_top});
+                   summary.kld.se_cluster, summary.same_top, summary.non_finite});
   }
   return out;
 }
@@ -135,6 +135,7 @@ std::string eval_json(const EvalReport& report) {
                      {"arms", arms_json(arms, report.logits, report.capacities)}};
   if (!report.divergence.empty()) out["divergence"] = divergence_json(report.divergence);
   out["notices"] = report.notices;
+  out["alarms"] = report.alarms;
   out["run"] = json_of(report.run);
   return json_text(out);
 }
@@ -153,6 +154,7 @@ std::string eval_text(const EvalReport& report, const TextStyle& style) {
   }
   if (!report.divergence.empty()) out += '\n' + divergence_text(report.divergence, style);
   for (const std::string& notice : report.notices) out += '\n' + paragraph(notice, style);
+  for (const std::string& alarm : report.alarms) out += '\n' + paragraph(alarm, style);
   const std::string facts = run_text(report.run, style);
   if (!facts.empty()) out += '\n' + facts;
   out.pop_back();

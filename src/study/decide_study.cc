@@ -250,7 +250,9 @@ const Calibration& DecideStudy::calibration() {
     }
   }
   calibration_ = read_calibration(file);
-  const auto differs = check_calibration(*calibration_, source_, model_->spec(), file.string());
+  CalibrationSource here = source_;
+  if (options_.decide.tasks_from_generators) here.seed = options_.seed;
+  const auto differs = check_calibration(*calibration_, here, model_->spec(), file.string());
   notices_.insert(notices_.end(), differs.begin(), differs.end());
   return *calibration_;
 }
@@ -340,7 +342,7 @@ void DecideStudy::record_amax(const Document& document, const std::string& block
   if (observer.tokens(0) == 0) return;  // the control has answered before
   const AmaxRecord record =
       amax_record(observer, block == "AA" ? "E1" : block, document.questions.front().id,
-                  document.task, document.bucket);
+                  document.task, document.bucket, document.language);
   if (!log_.has(record.record_id)) log_.append(record);
 }
 
@@ -428,6 +430,7 @@ void DecideStudy::record_calibration() {
   const std::vector<CalibrationExample> material = blocks_.calibration_examples();
   CalibrationSource source = source_;
   if (options_.decide.tasks_from_generators) {
+    source.seed = options_.seed;
     source.prompts += fmt::format(" and generated documents (block CAL, seed {})", options_.seed);
   }
   CalibrationOptions how;

@@ -84,7 +84,7 @@ TEST(GenerationOf, IsWhatAFreeGenerationIsKnownToHave) {
   EXPECT_EQ(ids(free, {{5}, {1, 0}, -1, false}), (Known{5, -1}));
   EXPECT_EQ(generation_of(free, {{5}, {0.123456}}).margins, (std::vector<double>{0.1235}));
   const Attempt endless{Ids(1000, 3), std::vector<double>(1000, 1.0)};
-  EXPECT_EQ(ids(free, endless).size(), 256u);
+  EXPECT_EQ(ids(free, endless).size(), kMostRecordedIds);
 }
 
 class SamplingStudy : public testing::Test {
