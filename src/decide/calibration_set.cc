@@ -102,12 +102,12 @@ std::string calibration_mismatch(const AmaxRecords& all, const AmaxRecords& eval
   std::string out =
       other_shares(calibrated, evaluated, &AmaxRecord::bucket, "LENGTH_MISMATCH", "lengths");
   if (out.empty()) {
-    out = other_shares(calibrated, evaluated, &AmaxRecord::task, "TASK_MISMATCH: task_mix",
-                       "tasks");
+    out =
+        other_shares(calibrated, evaluated, &AmaxRecord::task, "TASK_MISMATCH: task_mix", "tasks");
   }
   if (out.empty()) {
-    out = other_shares(calibrated, evaluated, &AmaxRecord::language,
-                       "LANGUAGE_MISMATCH: languages", "languages");
+    out = other_shares(calibrated, evaluated, &AmaxRecord::language, "LANGUAGE_MISMATCH: languages",
+                       "languages");
   }
   return out.empty() ? other_lengths(calibrated, evaluated) : out;
 }

@@ -12,9 +12,10 @@ namespace kv {
 std::string logit_alarm(const LogitSummary& summary, double kld_floor) {
   std::vector<std::string> found;
   if (summary.non_finite > 0) {
-    found.push_back(fmt::format("{} positions with logits that are not finite, a fault whatever "
-                                "the rest says",
-                                summary.non_finite));
+    found.push_back(
+        fmt::format("{} positions with logits that are not finite, a fault whatever "
+                    "the rest says",
+                    summary.non_finite));
   }
   if (summary.n > 0) {
     const double limit = std::max(thresholds::kAlarmKld, thresholds::kAlarmFloors * kld_floor);
@@ -45,9 +46,9 @@ std::vector<std::string> logit_alarms(std::span<const LogitRecord> records, doub
                          [&](const LogitRecord& record) { return record.arm == arm; });
     const std::string alarm = logit_alarm(summarize(own), kld_floor);
     if (alarm.empty()) continue;
-    out.push_back(fmt::format(
-        "logit alarm, {}: {}: judge its answers on many examples; this decides nothing", arm,
-        alarm));
+    out.push_back(
+        fmt::format("logit alarm, {}: {}: judge its answers on many examples; this decides nothing",
+                    arm, alarm));
   }
   return out;
 }

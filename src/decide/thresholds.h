@@ -72,6 +72,8 @@ inline constexpr double kLatencyGainMin = 0.03;
 inline constexpr double kTtftMax = 1.10;
 inline constexpr double kItlMax = 1.05;
 inline constexpr double kHarmTrafficShare = 0.05;
+// A bucket with less of the traffic is not evaluated. (Method 3)
+inline constexpr double kLeastTrafficShare = 0.01;
 // The control beside itself must show this much steadiness before a difference of 3 % means
 // anything, from at least five runs an arm. (Method 5.2)
 inline constexpr double kTimingNoise = 0.02;

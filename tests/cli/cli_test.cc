@@ -118,10 +118,13 @@ TEST_F(Cli, EveryOptionOfDecideSaysItsDefault) {
   const std::string help = run("decide --help").out;
   for (const char* text :
        {"(default: 250 under standard, 50 under quick)",
-        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget"}) {
+        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget", "--strict",
+        "--exhaustive", "--traffic"}) {
     EXPECT_TRUE(has(help, text)) << text << "\n" << help;
   }
   EXPECT_TRUE(has(run("decide tiny --budget 5 --documents 40").err, "--budget"));
+  EXPECT_TRUE(has(run("decide tiny --strict --buckets 128 --traffic 256:1").err,
+                  "expected shares of the buckets 128, found 256"));
 }
 
 TEST_F(Cli, HelpOfEveryCommandAnswers) {

@@ -215,7 +215,8 @@ TEST(Ablation, AGoodGuessTakesThreeArmsAndABadOneFindsTheSame) {
     }
   }
   size_t measured = 0;
-  EXPECT_TRUE(run_ablation({1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3}, 7, 0, measured, 7).layers.empty());
+  EXPECT_TRUE(
+      run_ablation({1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3}, 7, 0, measured, 7).layers.empty());
   EXPECT_EQ(measured, 3u) << "all, all but one and none settle that no prefix will do";
 }
 
