@@ -15,6 +15,12 @@ namespace {
 constexpr int64_t kRowsPerCall = 16;
 constexpr uint64_t kSeed = 20;  // any: every run must try the same directions
 
+double length_of(std::span<const uint16_t> row) {
+  double sum = 0;
+  for (const uint16_t one : row) sum += double{bf16::decode(one)} * bf16::decode(one);
+  return std::sqrt(sum);
+}
+
 }  // namespace
 
 const std::vector<double>& KldCurve::errors() {
@@ -34,6 +40,7 @@ void KldCurve::probe(const OutputTap& tap) {
     const float weight = tap.final_norm[i % tap.hidden_size];
     directions.push_back(bf16::encode(random.next() >> 63 != 0 ? weight : -weight));
   }
+  probe_size_ = length_of(std::span(directions).first(index(tap.hidden_size)));
   probes_.resize(index(kProbes * tap.vocab_size));
   tap.logits(directions.data(), kProbes, probes_.data());
 }
@@ -53,12 +60,14 @@ void KldCurve::add(const OutputTap& tap, std::span<const int64_t> rows) {
     logits.resize(some.size() * index(tap.vocab_size));
     tap.logits(hidden.data(), std::ssize(some), logits.data());
     for (size_t r = 0; r < some.size(); ++r) {
-      add_row(std::span(logits).subspan(r * index(tap.vocab_size), index(tap.vocab_size)));
+      const auto row = std::span(hidden).subspan(r * index(tap.hidden_size), index(tap.hidden_size));
+      add_row(std::span(logits).subspan(r * index(tap.vocab_size), index(tap.vocab_size)),
+              length_of(row) / probe_size_);
     }
   }
 }
 
-void KldCurve::add_row(std::span<const float> logits) {
+void KldCurve::add_row(std::span<const float> logits, double size) {
   ControlRow control;
   control.prepare(logits.data(), std::ssize(logits));
   if (!control.finite()) return;
@@ -67,8 +76,8 @@ void KldCurve::add_row(std::span<const float> logits) {
     const int64_t number = (positions_ * kProbesPerPosition + i) % kProbes;
     const float* probe = probes_.data() + number * std::ssize(logits);
     for (size_t e = 0; e < errors().size(); ++e) {
-      const auto size = static_cast<float>(std::sqrt(errors()[e]));
-      for (size_t v = 0; v < moved.size(); ++v) moved[v] = logits[v] + size * probe[v];
+      const auto factor = static_cast<float>(size * std::sqrt(errors()[e]));
+      for (size_t v = 0; v < moved.size(); ++v) moved[v] = logits[v] + factor * probe[v];
       sums_[e] += control.compare(moved.data(), 0).kld;
     }
   }

@@ -12,9 +12,10 @@ namespace kv {
 /// How far what a model says moves when its last hidden state is off: mean KLD over positions as a
 /// function of the error, found by trying it.
 ///
-/// With u the residual before the final norm over its root mean square, g that norm's weights, W
-/// the head and n a row of random signs, an error of the relative size e turns the logits into
-/// z + e W (g n). Random directions are fixed (kProbes of them), their logits computed once; each
+/// With h what the head W reads (the final norm's weights g in it) and n a row of random signs, an
+/// error of the relative size e turns the logits into z + e |h| / |g| W (g n): as large in h as the
+/// normed damage of a layer is in what its next norm gives, so that channels which the norm hides
+/// hide here too. Random directions are fixed (kProbes of them), their logits computed once; each
 /// position tries kProbesPerPosition of them at every size.
 class KldCurve {
  public:
@@ -32,9 +33,10 @@ class KldCurve {
 
  private:
   void probe(const OutputTap& tap);
-  void add_row(std::span<const float> logits);
+  void add_row(std::span<const float> logits, double size);
 
   std::vector<float> probes_;  // [kProbes, vocab_size]
+  double probe_size_ = 0;      // |g|
   std::vector<double> sums_ = std::vector<double>(errors().size());
   int64_t positions_ = 0;
 };

@@ -61,7 +61,8 @@ void add_predictions(std::span<const RangeRecord> ranges, const CurveRecord& cur
 }
 
 bool has_predictions(const std::vector<ArmRow>& arms) {
-  return std::ranges::any_of(arms, [](const ArmRow& arm) { return arm.predicted_kld.has_value(); });
+  return std::ranges::any_of(
+      arms, [](const ArmRow& arm) { return !arm.is_control() && arm.predicted_kld.has_value(); });
 }
 
 std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
@@ -85,7 +86,8 @@ std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
 }
 
 std::string arm_text(const std::vector<ArmRow>& arms, const TextStyle& style) {
-  const bool is_predicted = has_predictions(arms);
+  // A narrow terminal has no room for it; the page and the JSON have it.
+  const bool is_predicted = has_predictions(arms) && style.width >= 90;
   std::string out = paragraph(
       fmt::format("Quality per token over the same text, in nats; {}same top: share of tokens with "
                   "the same most likely successor; capacity: tokens in the same memory, relative "

@@ -58,11 +58,11 @@ void add_errors(OrderedJson& json, const LogitSummary& summary) {
 
 OrderedJson bucket_json(const std::string& bucket, const LogitSummary& summary) {
   OrderedJson json = {{"bucket", bucket},
-               {"tokens", summary.n},
-               {"nll", json_number(candidate_nll(summary))},
-               {"kld", json_number(summary.kld.mean)},
-               {"kld_se", json_number(summary.kld.se_cluster)},
-               {"same_top", json_number(summary.same_top)}};
+                      {"tokens", summary.n},
+                      {"nll", json_number(candidate_nll(summary))},
+                      {"kld", json_number(summary.kld.mean)},
+                      {"kld_se", json_number(summary.kld.se_cluster)},
+                      {"same_top", json_number(summary.same_top)}};
   add_errors(json, summary);
   return json;
 }
@@ -71,13 +71,13 @@ OrderedJson arm_json(const ArmRow& row, std::span<const LogitRecord> logits) {
   const ArmRecord& record = *row.record;
   const std::vector<LogitRecord> own = records_of(logits, record.arm);
   OrderedJson json = {{"arm", record.arm},
-               {"tokens", record.tokens},
-               {"nll", json_number(record.nll)},
-               {"kld", json_number(record.kld)},
-               {"kld_se", json_number(record.kld_se)},
-               {"same_top", json_number(record.same_top)},
-               {"capacity_gain", row.gain ? json_number(*row.gain) : OrderedJson(nullptr)},
-               {"record", record.record_id}};
+                      {"tokens", record.tokens},
+                      {"nll", json_number(record.nll)},
+                      {"kld", json_number(record.kld)},
+                      {"kld_se", json_number(record.kld_se)},
+                      {"same_top", json_number(record.same_top)},
+                      {"capacity_gain", row.gain ? json_number(*row.gain) : OrderedJson(nullptr)},
+                      {"record", record.record_id}};
   if (!own.empty()) add_errors(json, summarize(own));
   OrderedJson buckets = OrderedJson::array();
   for (const std::string& bucket : distinct(own, &LogitRecord::bucket)) {
@@ -122,7 +122,7 @@ std::vector<ArmRecord> arms_of(std::span<const LogitRecord> logits) {
 }
 
 OrderedJson arms_json(std::span<const ArmRecord> arms, std::span<const LogitRecord> logits,
-               std::span<const CapacityRecord> capacities) {
+                      std::span<const CapacityRecord> capacities) {
   OrderedJson out = OrderedJson::array();
   for (const ArmRow& row : make_arm_rows(arms, capacities)) out.push_back(arm_json(row, logits));
   return out;

@@ -13,11 +13,16 @@ namespace {
 
 // ---- The curve ---------------------------------------------------------------------------------
 
-/// Two tokens; the first one's logit is `row` times the first channel of what the head reads.
+/// Two tokens; the first one's logit is `row` times the first channel of what the head reads, whose
+/// third one makes it as long as the norm's weights.
 struct TwoTokens {
   float row = 1, bias = 0;
   std::vector<float> final_norm = std::vector<float>(4, 2.0f);
-  std::vector<uint16_t> normed = std::vector<uint16_t>(4 * 3);  // 3 positions of zeros
+  std::vector<uint16_t> normed = std::vector<uint16_t>(4 * 3);  // 3 positions
+
+  explicit TwoTokens(float length = 4) {
+    for (size_t i = 2; i < normed.size(); i += 4) normed[i] = bf16::encode(length);
+  }
 
   OutputTap tap() const {
     OutputTap out;
@@ -68,6 +73,21 @@ TEST(KldCurve, ACertainAnswerHardlyMoves) {
               p * (1 - p) * 2 * error * 0.7 * std::sqrt(error));
 }
 
+// An error is relative to what the head reads: half as long, a quarter of the squared error.
+TEST(KldCurve, ErrorsAreRelativeToWhatTheHeadReads) {
+  const int64_t rows[] = {1};
+  const auto curve_of = [&](float length) {
+    const TwoTokens coin(length);
+    KldCurve curve;
+    curve.add(coin.tap(), rows);
+    return curve.record();
+  };
+  const CurveRecord whole = curve_of(4), half = curve_of(2);
+  for (size_t i = 1; i < whole.klds.size(); ++i) {  // steps of four
+    EXPECT_NEAR(half.klds[i], whole.klds[i - 1], 1e-6 * half.klds[i] + 1e-15);
+  }
+}
+
 TEST(KldCurve, NoPositionsNoCurve) {
   EXPECT_EQ(KldCurve().record().positions, 0);
   KldCurve curve;
@@ -90,8 +110,7 @@ TEST(KldCurve, BetweenItsPointsItIsAPowerOfTheError) {
   EXPECT_TRUE(std::isnan(curve_at(curve, NAN)));
 }
 
-// ---- The prediction
-// ------------------------------------------------------------------------------
+// ---- The prediction ----------------------------------------------------------------------------
 
 /// Layers 0 and 1 under scale 1.0; damages of K, V and both.
 std::vector<RangeRecord> two_layers() {

@@ -127,7 +127,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto support = filled<SupportRecord>(700);
   const auto facts = filled<FactsRecord>(800);
   const auto served = filled<ServedRecord>(900);
-  const auto curve = filled<CurveRecord>(900);
+  const auto curve = filled<CurveRecord>(1000);
   {
     RecordLog log(path_);
     log.append(example);
