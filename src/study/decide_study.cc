@@ -73,7 +73,7 @@ Verdict DecideStudy::run() {
   if (served_) {
     served_preflight();
   } else {
-    facts_ = {control_fact()};
+    facts_ = {provenance_fact(), control_fact()};
   }
   if (is_worth_asking()) {
     choose_tasks();
@@ -98,6 +98,12 @@ Verdict DecideStudy::run() {
     }
     record_facts(runner_.facts(), log_);
   }
+}
+
+/// Without the model's hash no record says what it is about.
+PreflightFact DecideStudy::provenance_fact() const {
+  return {"PROVENANCE", !source_.model_sha256.empty(), "", "",
+          "model_sha256: expected the hash of the model that is judged, found none"};
 }
 
 /// A control that is broken itself says nothing about caches. Models of the compact form were not

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "decide/verdict_json.h"
+#include "evaluate/generation.h"
 #include "evaluate/generators.h"
 #include "study/continuation_pass.h"
 #include "study/decide_study.h"
@@ -108,7 +109,8 @@ class SamplingStudy : public testing::Test {
     options.form = Form::kCompact;
     options.sampling = sampling;
     RecordLog log(folder_ / "records.jsonl");
-    DecideStudy study(tiny().model, tiny().tokenizer, {}, {}, options, folder_, log, progress);
+    DecideStudy study(tiny().model, tiny().tokenizer, {}, named_source(), options, folder_, log,
+                      progress);
     Verdict verdict = study.run();
     notices_ = study.notices();
     return verdict;
