@@ -357,7 +357,7 @@ TEST_F(Cli, EvalGoesOnFromThePromptsAndRefusesWhatItWouldPassOver) {
       {"--generate 4 --top-p 0.5", "expected --temperature"},
       {"--generate 4 --temperature 1 --top-p 0", "top_p"},
       {"--generate 4 --temperature 500", "temperature"},
-      {"--generate 257", "at most 256"}};
+      {"--generate 513", "at most 512"}};
   for (const auto& [options, message] : wrong) {
     const Result refused = run(base + options);
     EXPECT_EQ(refused.code, 1) << options;

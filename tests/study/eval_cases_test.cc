@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "decide/divergence.h"
 #include "decide/logit_alarm.h"
+#include "evaluate/generation.h"
 #include "evaluate/scorers.h"
 #include "study/calibration_pass.h"
 #include "study/continuation_pass.h"
@@ -48,29 +48,29 @@ class EvalCases : public testing::Test {
   NoProgress silent_;
 };
 
-/// Where the arm leaves the control's way, of `tokens` generated ones.
+/// How the BF16 cache of a model goes on.
 GenerationRecord continued(const std::shared_ptr<const Model>& model, const fs::path& file,
                            const Prompt& prompt, int64_t tokens) {
-  const std::vector<ArmToRun> arms = {{ArmSpec::parse("fp8_scale1"), {}}};
   NoProgress silent;
   fs::remove(file);
   RecordLog log(file);
-  run_continuation_pass(model, {&prompt, 1}, arms, {"eval", {512}, tokens, {}, {}}, log, silent);
-  return log.generations().back();
+  run_continuation_pass(model, {&prompt, 1}, {}, {"eval", {512}, tokens, {}, {}}, log, silent);
+  return log.generations().front();
 }
 
 // A cache that breaks at one position, and not before: the generation goes the control's way up to
-// there.
+// there. Keys from that position on are stored as infinities.
 TEST_F(EvalCases, Case72AFaultAtPosition128IsReportedThere) {
-  const Prompt start = prompt(6);
+  const Prompt start = prompt(2);
   constexpr int64_t kFault = 128;
-  const int64_t first_bad = std::ssize(start.tokens) + kFault - 1;
-  const GenerationRecord clean = continued(tiny(), folder_ / "a.jsonl", start, 160);
-  ASSERT_FALSE(clean.diverged) << clean.fdi;
-  ASSERT_GE(clean.fdi, 160);
+  // The last token of the prompt gives the first of the answer.
+  const int64_t first_bad = std::ssize(start.tokens) - 1 + kFault - 1;
   const auto broken = tiny()->with_token_dispersion(
-      TokenDispersion([&](int64_t position) { return position >= first_bad ? 20 : 0; }));
-  const GenerationRecord found = continued(broken, folder_ / "b.jsonl", start, 160);
+      TokenDispersion([&](int64_t position) { return position >= first_bad ? 127 : 0; }));
+  const GenerationRecord control = continued(tiny(), folder_ / "a.jsonl", start, 140);
+  ASSERT_EQ(control.ids.size(), 140u);
+  GenerationRecord found = continued(broken, folder_ / "b.jsonl", start, 140);
+  compare_with_control(found, control);
   EXPECT_TRUE(found.diverged);
   EXPECT_NEAR(static_cast<double>(found.fdi), kFault, 1);
 }
@@ -86,7 +86,7 @@ TEST_F(EvalCases, Case72ALoopIsARunaway) {
 // Scales a thousand times too small clip every value: a metric that does not move does not see the
 // cache.
 TEST_F(EvalCases, Case114EveryMetricSeesACacheThatClips) {
-  const Prompt text = prompt(4);
+  const Prompt text = prompt(1);
   const Calibration right = calibrate(tiny(), {&text, 1}, {}, {}, silent_);
   Calibration small = right;
   for (float& amax : small.amax) amax /= 1000;
@@ -105,7 +105,7 @@ TEST_F(EvalCases, Case114EveryMetricSeesACacheThatClips) {
     EXPECT_GT(ruined.kld.mean, 100 * good.kld.mean) << layout;
     EXPECT_GT(ruined.ln_ppl_ratio.mean, 0.5) << layout;
     EXPECT_LT(ruined.same_top, good.same_top - 0.3) << layout;
-    EXPECT_LT(ruined.same_sampled, good.same_sampled - 0.3) << layout;
+    EXPECT_LT(ruined.same_sampled, good.same_sampled / 5) << layout;
     EXPECT_GT(ruined.rms_dp, 10 * good.rms_dp) << layout;
     EXPECT_GT(ruined.kld_quantiles[5], 100 * good.kld_quantiles[5]) << layout;
     EXPECT_NE(logit_alarm(ruined, 0), "") << layout;
