@@ -64,6 +64,33 @@ int64_t block_bytes(const std::vector<LayerGeometry>& layers,
   return bytes.code_bytes + bytes.scale_bytes;
 }
 
+int64_t first_key_kept(int64_t window, int64_t position) {
+  if (window == 0) return 0;
+  return std::max<int64_t>(0, position - window + 1) / kWindowAlignment * kWindowAlignment;
+}
+
+int64_t pool_blocks(const LayerGeometry& layer, int64_t block_size, int64_t num_blocks,
+                    const WindowRoom& room) {
+  if (layer.window == 0 || room.sequences == 0) return num_blocks;
+  // Neither end of a stretch of tokens lies at a block's: one block more. A shared block is copied.
+  const auto blocks = [&](int64_t tokens) { return (tokens - 1) / block_size + 2; };
+  const int64_t kept = layer.window - 1 + kWindowAlignment;
+  const int64_t each = add(blocks(add(kept, room.tokens_per_pass)), blocks(kept) + 1);
+  return std::min(num_blocks, multiply(room.sequences, each));
+}
+
+int64_t pool_bytes(const std::vector<LayerGeometry>& layers,
+                   const std::vector<LayerFormat>& formats, int64_t block_size, int64_t num_blocks,
+                   const WindowRoom& room) {
+  check_sizes(layers, formats);
+  int64_t out = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    out = add(out, multiply(pool_blocks(layers[i], block_size, num_blocks, room),
+                            block_bytes({layers[i]}, {formats[i]}, block_size)));
+  }
+  return out;
+}
+
 int64_t tokens_that_fit(const std::vector<LayerGeometry>& layers,
                         const std::vector<LayerFormat>& formats, int64_t block_size,
                         int64_t budget_bytes) {

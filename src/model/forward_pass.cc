@@ -51,16 +51,23 @@ Model::ForwardPass::ForwardPass(const Model& model, std::span<const Segment> seg
 void Model::ForwardPass::group_segments() {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
-    if (segment.slots.size() != segment.tokens.size()) {
-      throw ShapeError(fmt::format("forward: segment {}: {} tokens but {} slots", i,
-                                   segment.tokens.size(), segment.slots.size()));
+    const int64_t end = segment.first_position + std::ssize(segment.tokens);
+    if (segment.table->seq_len() < end) {
+      throw ShapeError(fmt::format("forward: segment {}: tokens up to {} but room for {}", i, end,
+                                   segment.table->seq_len()));
     }
+    const KvCache* cache = &segment.table->cache();
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) {
-      return g.cache == segment.cache && g.scales == segment.scales && g.math == segment.math;
+      return g.cache == cache && g.scales == segment.scales && g.math == segment.math;
     });
     if (group == groups_.end()) {
-      group = groups_.insert(
-          groups_.end(), Group{segment.cache, segment.scales, segment.math, {}, 0, 1, {}, {}, {0}});
+      group = groups_.insert(groups_.end(),
+                             Group{cache, segment.scales, segment.math, {}, 0, 1, {}, {}, {0}});
+    }
+    std::vector<std::vector<int64_t>>& slots = slots_.emplace_back();
+    for (size_t pool = 0; pool < cache->num_pools(); ++pool) {
+      slots.push_back(
+          segment.table->slots(pool, segment.first_position, std::ssize(segment.tokens)));
     }
     group->segments.push_back(i);
   }
@@ -80,17 +87,20 @@ void Model::ForwardPass::lay_out_rows() {
       rows_ += count;
       group.seq_lens.push_back(static_cast<int32_t>(segment.first_position + count));
       group.query_start.push_back(static_cast<int32_t>(rows_ - group.first_row));
-      group.max_blocks = std::max(group.max_blocks, segment.blocks.size());
+      group.max_blocks = std::max(group.max_blocks, segment.table->blocks().size());
     }
-    fill_block_table(group);
+    fill_block_tables(group);
   }
 }
 
-void Model::ForwardPass::fill_block_table(Group& group) const {
-  group.block_table.assign(group.segments.size() * group.max_blocks, -1);
-  for (size_t s = 0; s < group.segments.size(); ++s) {
-    std::ranges::copy(segments_[group.segments[s]].blocks,
-                      group.block_table.begin() + s * group.max_blocks);
+void Model::ForwardPass::fill_block_tables(Group& group) const {
+  for (size_t pool = 0; pool < group.cache->num_pools(); ++pool) {
+    std::vector<int32_t>& table = group.block_tables.emplace_back();
+    table.assign(group.segments.size() * group.max_blocks, -1);
+    for (size_t s = 0; s < group.segments.size(); ++s) {
+      std::ranges::copy(segments_[group.segments[s]].table->blocks(pool),
+                        table.begin() + s * group.max_blocks);
+    }
   }
 }
 
@@ -193,8 +203,9 @@ void Model::ForwardPass::store(int64_t l) {
     StoreKvParams p;
     p.k = heads_view(k_, first_row_[i], count, spec_.num_kv_heads);
     p.v = heads_view(v_, first_row_[i], count, spec_.num_kv_heads);
-    p.slot_mapping = segment.slots;
-    p.cache = segment.cache->layer(l);
+    const KvCache& cache = segment.table->cache();
+    p.slot_mapping = slots_[i][cache.pool_of(l)];
+    p.cache = cache.layer(l);
     p.k_scale = scales_of(segment.scales, l, Side::kK);
     p.v_scale = scales_of(segment.scales, l, Side::kV);
     p.rounding = segment.rounding;
@@ -220,7 +231,7 @@ void Model::ForwardPass::attend_cache(int64_t l) {
     p.out = heads_view(attended_, group.first_row, rows, spec_.num_q_heads);
     p.cache = group.cache->layer(l);
     p.block_table = TensorView::contiguous(
-        group.block_table.data(), DType::kI32,
+        group.block_tables[group.cache->pool_of(l)].data(), DType::kI32,
         {std::ssize(group.seq_lens), static_cast<int64_t>(group.max_blocks)});
     p.seq_lens = group.seq_lens;
     p.query_start = group.query_start;

@@ -21,18 +21,19 @@ class Model::ForwardPass {
   /// The sequences that one cache holds, as attend() wants them. Static scales belong to the
   /// cache's arm.
   struct Group {
-    KvCache* cache;
+    const KvCache* cache;
     const ScaleTable* scales;
     Math math;
     std::vector<size_t> segments;
     int64_t first_row = 0;
     size_t max_blocks = 1;
-    std::vector<int32_t> block_table, seq_lens, query_start;
+    std::vector<std::vector<int32_t>> block_tables;  // [pools of the cache]
+    std::vector<int32_t> seq_lens, query_start;
   };
 
   void group_segments();
   void lay_out_rows();
-  void fill_block_table(Group& group) const;
+  void fill_block_tables(Group& group) const;
   void embed();
 
   void attention_block(int64_t l);
@@ -61,8 +62,9 @@ class Model::ForwardPass {
   int32_t keys_per_split_;
   int64_t rows_ = 0, q_size_, kv_size_;
   std::vector<Group> groups_;
-  std::vector<int64_t> first_row_;  // [segments]
-  std::vector<int32_t> positions_;  // [rows]
+  std::vector<int64_t> first_row_;                        // [segments]
+  std::vector<std::vector<std::vector<int64_t>>> slots_;  // [segments][pools of its cache][tokens]
+  std::vector<int32_t> positions_;                        // [rows]
   std::vector<float> residual_, block_out_, qkv_, gate_up_;
   std::vector<uint16_t> normed_, q_, k_, v_, attended_, act_;
   std::vector<float> key_factors_;       // [rows] of dispersed keys; else empty

@@ -33,7 +33,13 @@ void check_shapes(const AttendParams& p) {
   }
 }
 
-void check_sequence(const AttendParams& p, size_t seq) {
+/// Blocks before this one are never read.
+int64_t first_block_read(const AttendParams& p, int32_t first_query, Device device) {
+  if (device == Device::kCuda) return 0;
+  return first_key_kept(p.window, first_query) / p.cache.page.block_size;
+}
+
+void check_sequence(const AttendParams& p, size_t seq, Device device) {
   const int32_t queries = p.query_start[seq + 1] - p.query_start[seq], seq_len = p.seq_lens[seq];
   if (queries < 0 || queries > seq_len) {
     throw ValueError(
@@ -49,7 +55,7 @@ void check_sequence(const AttendParams& p, size_t seq) {
   }
   const int32_t* row =
       p.block_table.as<const int32_t>() + static_cast<int64_t>(seq) * p.block_table.strides[0];
-  for (int64_t i = 0; i < needed; ++i) {
+  for (int64_t i = first_block_read(p, seq_len - queries, device); i < needed; ++i) {
     if (row[i] < 0 || row[i] >= p.cache.num_blocks) {
       throw ValueError(
           fmt::format("attend: block_table: sequence {} column {}: expected 0 to {}, found {}", seq,
@@ -58,9 +64,9 @@ void check_sequence(const AttendParams& p, size_t seq) {
   }
 }
 
-void check(const AttendParams& p) {
+void check(const AttendParams& p, Device device) {
   check_shapes(p);
-  for (size_t seq = 0; seq < p.seq_lens.size(); ++seq) check_sequence(p, seq);
+  for (size_t seq = 0; seq < p.seq_lens.size(); ++seq) check_sequence(p, seq, device);
   check_scales("attend", p.cache, Side::kK, p.k_scale);
   check_scales("attend", p.cache, Side::kV, p.v_scale);
   if (!p.sinks.empty() && static_cast<int64_t>(p.sinks.size()) != p.q.sizes[1]) {
@@ -78,7 +84,7 @@ void check(const AttendParams& p) {
 
 std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device device) {
   for (const AttendParams& p : params) {
-    check(p);
+    check(p, device);
     if (device == Device::kCuda) continue;
     const PageLayout& page = p.cache.page;
     if (p.math == Math::kFp8 && (has_inline_scales(page.side(Side::kK).format) ||

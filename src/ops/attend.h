@@ -53,10 +53,11 @@ struct AttendParams {
 /// prefill.
 ///
 /// Slots at and after seq_len are never read; nor, on the CPU, do those before every query's window
-/// change anything, though their blocks must be blocks of the cache. A query's result is the same
-/// bits whatever else is in the call and however its prefill was chunked, for one keys_per_split on
-/// one device. FLOPs: 4 * head_dim per query head and visible key; bytes: the visible pages, once
-/// per sequence and KV head. Throws ShapeError, ValueError, UnsupportedError.
+/// change anything, and blocks that end before first_key_kept() of its first query may be -1. A
+/// query's result is the same bits whatever else is in the call and however its prefill was
+/// chunked, for one keys_per_split on one device. FLOPs: 4 * head_dim per query head and visible
+/// key; bytes: the visible pages, once per sequence and KV head. Throws ShapeError, ValueError,
+/// UnsupportedError.
 ///
 /// Several caches (arms) are served by one call, so that their work shares the threads; what ran is
 /// told for each.

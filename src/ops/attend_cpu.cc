@@ -120,9 +120,8 @@ class ItemRows {
   size_t seq() const { return static_cast<size_t>(item_.seq); }
 
   int64_t first_visible_key() const {
-    if (p_.window == 0) return 0;
-    return std::max<int64_t>(0, positions_.front() - p_.window + 1) / cpu::kKeysPerTile *
-           cpu::kKeysPerTile;
+    static_assert(kWindowAlignment % cpu::kKeysPerTile == 0);
+    return first_key_kept(p_.window, positions_.front());
   }
 
   /// The sink of each row's head, in powers of two; or none.

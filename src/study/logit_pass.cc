@@ -128,8 +128,8 @@ void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const P
   }
   if (left.empty()) return;
   Engine engine(model, options.plan);
-  engine.add_arm(ArmSpec{}, std::nullopt, longest);
-  for (const ArmToRun& arm : arms) engine.add_arm(arm.spec, arm.scales, longest);
+  engine.add_arm(ArmSpec{}, std::nullopt, longest, 1);
+  for (const ArmToRun& arm : arms) engine.add_arm(arm.spec, arm.scales, longest, 1);
   for (const Prompt* prompt : left) {
     progress.check();
     std::vector<Sequence> sequences;
