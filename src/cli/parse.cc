@@ -243,6 +243,16 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
+  const auto sets = [&args](const char* assignment) {
+    return [&args, assignment](int64_t) { args.set.emplace_back(assignment); };
+  };
+  c->add_flag_function("--strict", sets("strict=true"),
+                       "divide the level of acceptance by the number of layouts that may be tried");
+  c->add_flag_function("--exhaustive", sets("exhaustive=true"),
+                       "try every layout that the target runs, suggested or not");
+  c->add_option_function<std::string>(
+      "--traffic", [&args](const std::string& shares) { args.set.push_back("traffic=" + shares); },
+      "BUCKET:SHARE,... of every length, in any unit (default: equal shares)");
   c->add_option("--seed", args.seed, "of the generated documents, and of sampled answers")
       ->capture_default_str();
   c->add_option(

@@ -118,10 +118,13 @@ TEST_F(Cli, EveryOptionOfDecideSaysItsDefault) {
   const std::string help = run("decide --help").out;
   for (const char* text :
        {"(default: 250 under standard, 50 under quick)",
-        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget"}) {
+        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget", "--strict",
+        "--exhaustive", "--traffic"}) {
     EXPECT_TRUE(has(help, text)) << text << "\n" << help;
   }
   EXPECT_TRUE(has(run("decide tiny --budget 5 --documents 40").err, "--budget"));
+  EXPECT_TRUE(has(run("decide tiny --strict --buckets 128 --traffic 256:1").err,
+                  "expected shares of the buckets 128, found 256"));
 }
 
 TEST_F(Cli, HelpOfEveryCommandAnswers) {
@@ -372,7 +375,7 @@ TEST_F(Cli, EvalGoesOnFromThePromptsAndRefusesWhatItWouldPassOver) {
       {"--generate 4 --top-p 0.5", "expected --temperature"},
       {"--generate 4 --temperature 1 --top-p 0", "top_p"},
       {"--generate 4 --temperature 500", "temperature"},
-      {"--generate 257", "at most 256"}};
+      {"--generate 513", "at most 512"}};
   for (const auto& [options, message] : wrong) {
     const Result refused = run(base + options);
     EXPECT_EQ(refused.code, 1) << options;
@@ -428,7 +431,7 @@ TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
 std::string example_line(const std::string& arm, int id, double score) {
   const std::string example = "q" + std::to_string(id);
   return Json({{"kind", "example"},
-               {"schema", 4},
+               {"schema", 5},
                {"record_id", "E1/" + arm + "/" + example},
                {"block", "E1"},
                {"arm", arm},
