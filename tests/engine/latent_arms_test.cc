@@ -68,7 +68,9 @@ TEST(LatentArms, BitsDependOnTheSequenceAlone) {
   const std::vector<Logits> chunked = under_arms({.block_size = 16, .rows_per_pass = 93}, 2);
   for (size_t i = 0; i < kLatentArms.size(); ++i) {
     EXPECT_EQ(difference(expected[i], chunked[i]), "") << kLatentArms[i];
-    if (i > 0) EXPECT_NE(difference(expected[0], expected[i]), "") << kLatentArms[i];
+    if (i > 0) {
+      EXPECT_NE(difference(expected[0], expected[i]), "") << kLatentArms[i];
+    }
   }
   EXPECT_EQ(difference(expected[2], expected[3]), "") << "one head: per head is per tensor";
 }
