@@ -105,6 +105,16 @@ __device__ inline uint16_t e4m3_pair(float low, float high) {
   return codes;
 }
 
+/// Four values as codes, the first in the lowest byte.
+__device__ inline uint32_t e4m3_quad(float a, float b, float c, float d) {
+  uint32_t codes;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;"
+      " cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
+      : "=r"(codes)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return codes;
+}
+
 __device__ inline uint32_t f16_pair_through_e4m3(float low, float high) {
   return e4m3_to_f16(e4m3_pair(low, high));
 }

@@ -53,11 +53,12 @@ __device__ inline uint4 widen_half(uint32_t a, uint32_t b) {
 template <class T>
 __device__ void store_unit(uint32_t tile, int row, int unit, uint4 codes) {
   const uint32_t column = tile + unit / 4 * (T::kKeys * 128);
-  const uint4 half[2] = {widen_half(codes.x, codes.y), widen_half(codes.z, codes.w)};
   // Units 4 and up write their halves in the other order: they share banks with units 0 to 3.
-  const int first = unit / 4 & 1;
-  store_chunk(column + swizzled(row, 2 * (unit % 4) + first), first ? half[1] : half[0]);
-  store_chunk(column + swizzled(row, 2 * (unit % 4) + 1 - first), first ? half[0] : half[1]);
+  const int first = T::kPadded > 64 ? unit / 4 & 1 : 0;
+  const uint2 low = {codes.x, codes.y}, high = {codes.z, codes.w};
+  const uint2 sooner = first ? high : low, later = first ? low : high;
+  store_chunk(column + swizzled(row, 2 * (unit % 4) + first), widen_half(sooner.x, sooner.y));
+  store_chunk(column + swizzled(row, 2 * (unit % 4) + 1 - first), widen_half(later.x, later.y));
 }
 
 /// Where the 16 keys lie that a lane looked up, as the block table gives it.
@@ -76,9 +77,9 @@ class StagePages {
   __device__ RunAt look_up(int first, int runs) const {
     const int lane = threadIdx.x % 32, key = first + 16 * lane;
     if (lane >= runs || key >= end_) return {};
-    const int column = key / p_.block_size;
+    const auto column = static_cast<int>(p_.block_size.quotient(static_cast<uint32_t>(key)));
     return {__ldg(p_.block_table + tile_.seq * p_.table_stride + column),
-            key - column * p_.block_size};
+            key - column * static_cast<int>(p_.block_size.divisor)};
   }
   __device__ int64_t resolve(RunAt at) const {
     return at.block * p_.block_stride + at.slot * p_.slot_stride + tile_.kv_head * p_.head_stride;

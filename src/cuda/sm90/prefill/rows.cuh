@@ -88,8 +88,7 @@ class RowWorker {
     for (int i = 0; i < T::kKeys / 8; ++i) {
       // Word i holds row g + 8 (i % 2) of 16 keys' columns 2c, 2c + 1, 2c + 8 and 2c + 9.
       const int at = 8 * (i / 2) + 2 * (i % 2);
-      const uint32_t low = e4m3_pair(s[at], s[at + 1]), high = e4m3_pair(s[at + 4], s[at + 5]);
-      weights[i / 4][i % 4] = __byte_perm(low, high, 0x5410);
+      weights[i / 4][i % 4] = e4m3_quad(s[at], s[at + 1], s[at + 4], s[at + 5]);
     }
   }
 
