@@ -63,13 +63,13 @@ std::vector<Logits> under_arms(BatchPlan plan, int others, float v_factor = 1) {
 }
 
 /// Alone and in one chunk, made once.
-const std::vector<Logits>& plain() {
+const std::vector<Logits>& alone_under_arms() {
   static const std::vector<Logits> logits = under_arms({}, 0);
   return logits;
 }
 
 TEST(LatentArms, BitsDependOnTheSequenceAlone) {
-  const std::vector<Logits>& expected = plain();
+  const std::vector<Logits>& expected = alone_under_arms();
   const std::vector<Logits> chunked = under_arms({.block_size = 16, .rows_per_pass = 93}, 1);
   for (size_t i = 0; i < kLatentArms.size(); ++i) {
     EXPECT_EQ(difference(expected[i], chunked[i]), "") << kLatentArms[i];
@@ -82,7 +82,7 @@ TEST(LatentArms, BitsDependOnTheSequenceAlone) {
 
 /// Engines hold v_scale for MLA and do not read it: V is the latent, under K's scale.
 TEST(LatentArms, ValuesAreReadThroughTheKeysScale) {
-  const std::vector<Logits>& same = plain();
+  const std::vector<Logits>& same = alone_under_arms();
   const std::vector<Logits> other = under_arms({}, 0, 7);
   for (size_t i = 0; i < kLatentArms.size(); ++i)
     EXPECT_EQ(difference(same[i], other[i]), "") << kLatentArms[i];
@@ -107,7 +107,7 @@ TEST(LatentArms, Case17ScalesDoNotTouchLayersInBf16) {
 /// A scale for 128 values of one token rounds no worse than one for all tokens and values, whose
 /// largest sets it.
 TEST(LatentArms, ScalesOfTilesAreNearerToTheControl) {
-  const std::vector<Logits>& logits = plain();
+  const std::vector<Logits>& logits = alone_under_arms();
   EXPECT_LT(rms_distance(logits[0], logits[4]), rms_distance(logits[0], logits[2]));
 }
 
