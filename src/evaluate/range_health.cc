@@ -19,7 +19,7 @@ struct RangeMeter::Layer {
   std::array<std::vector<HeadSums>, 2> sides;             // [side][kv head]
   std::array<std::vector<std::vector<float>>, 2> scales;  // [side][kv head][layout]
   std::array<std::vector<std::vector<double>>, 2> noise;  // [side][layout][q head]
-  std::vector<std::array<double, kNumDamages>> damage;    // [layout]
+  std::vector<std::array<Damages, kNumDamages>> damage;   // [layout]
   int64_t queries = 0;
 
   bool has_geometry_of(const AttentionTap& tap) const {
@@ -200,27 +200,29 @@ std::vector<int64_t> sampled_positions(const AttentionTap& tap, const RangeOptio
 
 /// |damaged - control|^2 / |residual + control|^2 of every query, summed in order.
 void add_damage(const AttentionTap& tap, const std::vector<int64_t>& positions,
-                const QueryOutputs& out, std::vector<std::array<double, kNumDamages>>& sums) {
+                const QueryOutputs& out, std::vector<std::array<Damages, kNumDamages>>& sums) {
   const int64_t width = tap.hidden_size;
   std::vector<float> control(index(out.rows * width)), damaged(control.size());
   tap.project(out.control.data(), out.rows, control.data());
-  std::vector<double> after(index(out.rows));
+  std::vector<Damages> after(index(out.rows));
   for (int64_t r = 0; r < out.rows; ++r) {
     const float* residual = tap.residual + (positions[index(r)] - tap.first_position) * width;
     for (int64_t c = 0; c < width; ++c) {
       const double x = static_cast<double>(residual[c]) + control[index(r * width + c)];
-      after[index(r)] += x * x;
+      after[index(r)].add(x, tap.next_norm, c);
     }
   }
   for (size_t variant = 0; variant < out.damaged.size(); ++variant) {
     tap.project(out.damaged[variant].data(), out.rows, damaged.data());
+    Damages& sum = sums[variant / kNumDamages][variant % kNumDamages];
     for (int64_t r = 0; r < out.rows; ++r) {
-      double squares = 0;
-      for (size_t i = index(r * width); i < index((r + 1) * width); ++i) {
-        const double error = static_cast<double>(damaged[i]) - control[i];
-        squares += error * error;
+      Damages error;
+      for (int64_t c = 0; c < width; ++c) {
+        const size_t i = index(r * width + c);
+        error.add(static_cast<double>(damaged[i]) - control[i], tap.next_norm, c);
       }
-      sums[variant / kNumDamages][variant % kNumDamages] += relative(squares, after[index(r)]);
+      sum.plain += relative(error.plain, after[index(r)].plain);
+      sum.normed += relative(error.normed, after[index(r)].normed);
     }
   }
 }
@@ -251,6 +253,15 @@ void RangeMeter::measure_queries(const AttentionTap& tap, const History& history
   }
   add_damage(tap, positions, out, layer.damage);
   layer.queries += out.rows;
+}
+
+void RangeMeter::on_output(const OutputTap& tap) {
+  AttentionTap place;
+  place.first_position = tap.first_position;
+  place.num_tokens = tap.num_tokens;
+  std::vector<int64_t> rows = sampled_positions(place, options_);
+  for (int64_t& row : rows) row -= tap.first_position;
+  curve_.add(tap, rows);
 }
 
 void RangeMeter::end_sequence(int64_t sequence) {
@@ -325,9 +336,12 @@ std::vector<RangeRecord> RangeMeter::finish() const {
         record.record_id = fmt::format("range/{}/{}/{}", number, side, record.layout);
         record.tokens = layer->sides[0].front().tokens;
         record.queries = layer->queries;
-        const double sum = layer->damage[layout][damage];
-        record.block_damage =
-            layer->queries > 0 ? std::sqrt(sum / static_cast<double>(layer->queries)) : 0;
+        if (layer->queries > 0) {
+          const Damages& sum = layer->damage[layout][damage];
+          const auto n = static_cast<double>(layer->queries);
+          record.block_damage = std::sqrt(sum.plain / n);
+          record.normed_damage = std::sqrt(sum.normed / n);
+        }
         return out.emplace_back(std::move(record));
       };
       for (const Side side : kSides) {

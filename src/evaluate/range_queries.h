@@ -44,6 +44,16 @@ struct QueryOutputs {
 void measure_group(const AttentionTap& tap, const HeadKeys& head,
                    const std::vector<int64_t>& positions, int64_t first_q_head, QueryOutputs& out);
 
+/// A squared length, plain and as the norm that follows weighs its channels (1 without one).
+struct Damages {
+  double plain = 0, normed = 0;
+  void add(double x, const float* weights, int64_t channel) {
+    plain += x * x;
+    const double y = weights == nullptr ? x : x * static_cast<double>(weights[channel]);
+    normed += y * y;
+  }
+};
+
 /// numerator / denominator; 0 / 0 is 0: where nothing was, nothing is lost.
 double relative(double numerator, double denominator);
 

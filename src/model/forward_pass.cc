@@ -295,6 +295,7 @@ AttentionTap Model::ForwardPass::tap(size_t segment, int64_t l) const {
   tap.key_factors = key_factors_.empty() ? nullptr : key_factors_.data() + row;
   tap.residual = residual_.data() + row * spec_.hidden_size;
   tap.block_out = block_out_.data() + row * spec_.hidden_size;
+  tap.next_norm = layer.mlp_norm.data();
   tap.project = [this, &layer](const float* in, int64_t rows, float* out) {
     const int64_t size = spec_.num_q_heads * value_dim_;
     std::vector<uint16_t> x(static_cast<size_t>(rows * size));
@@ -319,6 +320,24 @@ AttentionTap Model::ForwardPass::tap(size_t segment, int64_t l) const {
 void Model::ForwardPass::show_observers(int64_t l) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     if (segments_[i].observer != nullptr) segments_[i].observer->on_attention(tap(i, l));
+  }
+}
+
+void Model::ForwardPass::show_output(const HiddenStates& hidden) {
+  OutputTap tap;
+  tap.hidden_size = spec_.hidden_size;
+  tap.vocab_size = spec_.vocab_size;
+  tap.final_norm = model_.weights_->final_norm.data();
+  tap.logits = [this](const uint16_t* in, int64_t rows, float* out) {
+    model_.head_logits({in, static_cast<size_t>(rows * spec_.hidden_size)}, out);
+  };
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].observer == nullptr) continue;
+    tap.sequence = segments_[i].sequence;
+    tap.first_position = segments_[i].first_position;
+    tap.num_tokens = std::ssize(segments_[i].tokens);
+    tap.normed = hidden.normed_.data() + first_row_[i] * spec_.hidden_size;
+    segments_[i].observer->on_output(tap);
   }
 }
 
@@ -348,6 +367,7 @@ HiddenStates Model::ForwardPass::run() {
   out.normed_.resize(static_cast<size_t>(rows_ * spec_.hidden_size));
   rms_norm(hidden_view(residual_), model_.weights_->final_norm,
            static_cast<float>(spec_.rms_norm_eps), rows_view(out.normed_, spec_.hidden_size));
+  show_output(out);
   return out;
 }
 

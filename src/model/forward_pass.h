@@ -49,6 +49,7 @@ class Model::ForwardPass {
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
+  void show_output(const HiddenStates& hidden);
   void mlp_block(const Layer& layer);
   void run_mlp(const Mlp& mlp, const std::vector<uint16_t>& x, int64_t rows, float* out);
   void mix_experts(const Layer& layer);

@@ -109,6 +109,7 @@ class Model {
   struct Weights;
   class ForwardPass;
   Model() = default;
+  void head_logits(std::span<const uint16_t> rows, float* out) const;
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<const Weights> weights_;
   int64_t weight_bytes_ = 0;

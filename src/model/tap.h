@@ -28,6 +28,7 @@ struct AttentionTap {
   const float* residual =
       nullptr;  // [num_tokens, hidden_size], what the block's output is added to
   const float* block_out = nullptr;  // [num_tokens, hidden_size], what the block adds
+  const float* next_norm = nullptr;  // [hidden_size], weights of the norm that reads the sum
 
   int64_t value_dim() const { return latent_values > 0 ? latent_values : head_dim; }
 
@@ -37,12 +38,24 @@ struct AttentionTap {
   std::function<void(const float* in, int64_t rows, float* out)> project;
 };
 
+/// What the last layer gives for consecutive tokens of one sequence.
+struct OutputTap {
+  int64_t sequence = 0, first_position = 0, num_tokens = 0;
+  int64_t hidden_size = 0, vocab_size = 0;
+  const uint16_t* normed = nullptr;   // [num_tokens, hidden_size] bf16, what the head reads
+  const float* final_norm = nullptr;  // [hidden_size], weights of the norm before the head
+
+  /// Logits of any rows: in [rows, hidden_size] bf16, out [rows, vocab_size] f32.
+  std::function<void(const uint16_t* in, int64_t rows, float* out)> logits;
+};
+
 /// Sees every layer of every sequence of a forward pass, in order of layers. The sequence's earlier
 /// tokens were given to earlier calls with the same layer.
 class AttentionObserver {
  public:
   virtual ~AttentionObserver() = default;
   virtual void on_attention(const AttentionTap& tap) = 0;
+  virtual void on_output(const OutputTap&) {}  // after the last layer
 };
 
 }  // namespace kv

@@ -71,7 +71,7 @@ class PromptRecords {
 void append_amax(const AmaxObserver& observer, const std::string& block, const Prompt& prompt,
                  RecordLog& log) {
   const auto bucket = fmt::format("{}", length_bin(std::ssize(prompt.tokens)));
-  const AmaxRecord record = amax_record(observer, block, prompt.id, "", bucket);
+  const AmaxRecord record = amax_record(observer, block, prompt.id, "", bucket, prompt.language);
   if (!log.has(record.record_id)) log.append(record);
 }
 
@@ -168,6 +168,7 @@ ArmRecord summarize_arm(const RecordLog& log, const std::string& block, const st
   out.kld = summary.kld.mean;
   out.kld_se = summary.kld.se_cluster;
   out.same_top = summary.same_top;
+  out.non_finite = summary.non_finite;
   return out;
 }
 

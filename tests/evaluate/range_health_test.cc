@@ -436,6 +436,47 @@ TEST(RangeMeter, PlantedRangesDamageAsPublished) {
   close(starved.at("head"), 0.047);
 }
 
+// ---- What the norm that follows sees -----------------------------------------------------------
+
+TEST(RangeMeter, DamageIsWeighedByTheNormThatFollows) {
+  const Block block = golden_block();
+  const auto measured = [&](const std::vector<float>& weights) {
+    RangeMeter meter(golden_layouts(), golden_options());
+    AttentionTap tap = block.tap(0, block.tokens);
+    if (!weights.empty()) tap.next_norm = weights.data();
+    meter.on_attention(tap);
+    return meter.finish();
+  };
+  const std::vector<RangeRecord> without = measured({});
+  // A norm that weighs all channels alike changes nothing; one that reads the first channel alone
+  // sees the damage there, as a projection onto that channel would have it.
+  const std::vector<RangeRecord> alike =
+      measured(std::vector<float>(static_cast<size_t>(block.hidden), 3.0f));
+  std::vector<float> first(static_cast<size_t>(block.hidden));
+  first[0] = 1;
+  const std::vector<RangeRecord> one = measured(first);
+  Block narrow = block;
+  narrow.hidden = 1;
+  narrow.residual.clear();
+  narrow.projection.clear();
+  for (size_t i = 0; i < block.residual.size(); i += static_cast<size_t>(block.hidden)) {
+    narrow.residual.push_back(block.residual[i]);
+  }
+  for (size_t i = 0; i < block.projection.size(); i += static_cast<size_t>(block.hidden)) {
+    narrow.projection.push_back(block.projection[i]);
+  }
+  RangeMeter meter(golden_layouts(), golden_options());
+  narrow.feed(meter, block.tokens);
+  const std::vector<RangeRecord> expected_one = meter.finish();
+  for (size_t i = 0; i < without.size(); ++i) {
+    EXPECT_DOUBLE_EQ(without[i].normed_damage, without[i].block_damage);
+    // Squares times 9, then their ratio: a few roundings of double.
+    EXPECT_NEAR(alike[i].normed_damage, without[i].block_damage, 1e-12);
+    EXPECT_NEAR(one[i].normed_damage, expected_one[i].block_damage,
+                1e-9 * expected_one[i].block_damage);
+  }
+}
+
 // ---- Refusals ----------------------------------------------------------------------------------
 
 TEST(RangeMeter, ImpossibleOptionsAreRefused) {
