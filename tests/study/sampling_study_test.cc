@@ -87,7 +87,7 @@ TEST(GenerationOf, IsWhatAFreeGenerationIsKnownToHave) {
   EXPECT_EQ(ids(free, endless).size(), 256u);
 }
 
-class SamplingStudy : public testing::Test {
+class SamplingStudy : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("kvscale-sampling-" + std::to_string(::getpid()));
