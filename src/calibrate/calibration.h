@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ struct CalibrationSource {
 
   std::string created_utc;                      // as the caller says: "2026-01-31T12:00:00Z"
   std::map<int64_t, int64_t> length_histogram;  // power of two that a length does not exceed -> n
+  // Examples by the language that their author said, and by task; "": nobody said, none.
+  std::map<std::string, int64_t> languages, task_mix;
+  std::optional<uint64_t> seed;  // of what was generated; prompts alone have none
 
   bool operator==(const CalibrationSource&) const = default;
 };

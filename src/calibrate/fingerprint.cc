@@ -69,6 +69,10 @@ std::vector<std::string> check_calibration(const Calibration& calibration,
   check("tokenizer_sha256", wanted.tokenizer_sha256, source.tokenizer_sha256);
   check("chat_template_sha256", wanted.chat_template_sha256, source.chat_template_sha256);
   check("model_sha256", wanted.model_sha256, source.model_sha256);
+  if (here.seed && here.seed != source.seed) {
+    throw ValueError(fmt::format("{}: seed: expected {} (this run's), found {}", file, *here.seed,
+                                 source.seed ? fmt::format("{}", *source.seed) : "none"));
+  }
   std::vector<std::string> out;
   const auto compare = [&](const char* field, const std::string& ours, const std::string& theirs) {
     if (ours.empty() || ours == theirs) return;

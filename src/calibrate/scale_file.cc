@@ -16,7 +16,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int kSchema = 3;
+constexpr int kSchema = 4;
 constexpr const char* kFormat = "kvscale-scales";
 
 /// {"k": one, "v": other} of every layer.
@@ -60,6 +60,13 @@ OrderedJson estimator_json(const Estimator& estimator) {
   return {{"name", estimator.name()}, {"params", std::move(params)}};
 }
 
+/// Examples by name, as a list: a name may be empty, which no reader should lose.
+OrderedJson mix_json(const std::map<std::string, int64_t>& mix, const char* what) {
+  OrderedJson out = OrderedJson::array();
+  for (const auto& [name, n] : mix) out.push_back({{what, name}, {"examples", n}});
+  return out;
+}
+
 OrderedJson dataset_json(const CalibrationSource& source) {
   OrderedJson lengths = OrderedJson::array();
   for (const auto& [most, n] : source.length_histogram) {
@@ -71,6 +78,8 @@ OrderedJson dataset_json(const CalibrationSource& source) {
           {"tokens", source.tokens},
           {"max_tokens", source.max_tokens},
           {"lengths", std::move(lengths)},
+          {"languages", mix_json(source.languages, "language")},
+          {"task_mix", mix_json(source.task_mix, "task")},
           {"token_ids", ranges_text(source.token_ids)}};
 }
 
@@ -92,6 +101,7 @@ OrderedJson body(const Calibration& c) {
   out["fp8_max"] = 448;
   out["estimator"] = estimator_json(c.estimator);
   out["dataset"] = dataset_json(c.source);
+  out["seed"] = c.source.seed ? OrderedJson(*c.source.seed) : OrderedJson(nullptr);
   out["engine"] = {{"name", "kvscale"},
                    {"version", c.source.tool_version},
                    {"attention", c.source.attention},
@@ -194,6 +204,26 @@ Estimator read_estimator(const Reader& reader) {
   }
 }
 
+/// dataset.FIELD: examples by name, of which there are `examples` in all.
+std::map<std::string, int64_t> read_mix(const Reader& reader, const char* field, const char* what,
+                                        int64_t examples) {
+  const std::string shown = fmt::format("dataset.{}", field);
+  std::map<std::string, int64_t> out;
+  int64_t sum = 0;
+  for (const OrderedJson& one : reader.of<OrderedJson>("dataset", field)) {
+    if (!one.is_object() || !one.contains(what) || !one[what].is_string() ||
+        !one.contains("examples") || !one["examples"].is_number_integer()) {
+      reader.fail(shown, fmt::format("{} and examples", what), one.dump());
+    }
+    const auto n = one["examples"].get<int64_t>();
+    if (n < 1 || n > examples) reader.fail(shown, "at least 1 each", one.dump());
+    out[one[what].get<std::string>()] = n;
+    sum += n;
+  }
+  if (out.empty() || sum == examples) return out;  // empty: not known
+  reader.fail(shown, fmt::format("{} examples", examples), fmt::format("{}", sum));
+}
+
 CalibrationSource read_source(const Reader& reader) {
   CalibrationSource source;
   source.created_utc = reader.get<std::string>("created_utc");
@@ -211,6 +241,14 @@ CalibrationSource read_source(const Reader& reader) {
   source.tool_version = reader.of<std::string>("engine", "version");
   source.attention = reader.of<std::string>("engine", "attention");
   source.machine = reader.of<std::string>("engine", "machine");
+  source.languages = read_mix(reader, "languages", "language", source.examples);
+  source.task_mix = read_mix(reader, "task_mix", "task", source.examples);
+  const auto seed = reader.get<OrderedJson>("seed");
+  if (seed.is_number_unsigned()) {
+    source.seed = seed.get<uint64_t>();
+  } else if (!seed.is_null()) {
+    reader.fail("seed", "a whole number or null", seed.dump());
+  }
   const auto ranges = reader.of<std::string>("dataset", "token_ids");
   const auto ids = ids_of_ranges(ranges);
   if (!ids) {

@@ -7,6 +7,7 @@
 #include "calibrate/representative.h"
 #include "cli/sampling_args.h"
 #include "cli/session.h"
+#include "decide/logit_alarm.h"
 #include "decide/thresholds.h"
 #include "evaluate/generation.h"
 #include "kvscale/error.h"
@@ -187,6 +188,7 @@ int run_eval(const EvalArgs& args) {
   report.logits = log.logits();
   report.divergence = divergence_rows(log.records());
   report.notices = notices;
+  report.alarms = logit_alarms(log.logits(), 0);
   for (const ArmToRun& arm : arms) {
     report.capacities.push_back(capacity_of(arm.spec, *model, model->spec().max_positions));
   }

@@ -8,6 +8,7 @@
 
 #include "checkpoint/plant.h"
 #include "cli/args.h"
+#include "cli/kernel_bench.h"
 #include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
 #include "cli/sampling_args.h"
@@ -242,6 +243,16 @@ void add_decide(CLI::App& app, DecideArgs& args) {
                 "NAME=VALUE of any number that the verdict lists (alpha.accept=0.01, looks=0.5,1, "
                 "traffic=512:0.7,2048:0.3, strict=true); give the option once for each")
       ->allow_extra_args(false);
+  const auto sets = [&args](const char* assignment) {
+    return [&args, assignment](int64_t) { args.set.emplace_back(assignment); };
+  };
+  c->add_flag_function("--strict", sets("strict=true"),
+                       "divide the level of acceptance by the number of layouts that may be tried");
+  c->add_flag_function("--exhaustive", sets("exhaustive=true"),
+                       "try every layout that the target runs, suggested or not");
+  c->add_option_function<std::string>(
+      "--traffic", [&args](const std::string& shares) { args.set.push_back("traffic=" + shares); },
+      "BUCKET:SHARE,... of every length, in any unit (default: equal shares)");
   c->add_option("--seed", args.seed, "of the generated documents, and of sampled answers")
       ->capture_default_str();
   c->add_option(
@@ -277,13 +288,13 @@ void add_plant(CLI::App& app, PlantArgs& args) {
       ->capture_default_str();
 }
 
-void add_bench(CLI::App& app, BenchArgs& args) {
+CLI::App& add_bench(CLI::App& app, BenchArgs& args) {
   CLI::App* c = app.add_subcommand(
       "bench", "whole-model speed beside the machine's limits measured in the same run");
+  c->require_subcommand(0, 1);
   c->add_option("model", args.model,
                 "a .gguf file, a Hugging Face directory, or tiny (built in); fp8-error: what FP8 "
-                "does to attention on random numbers, without a model")
-      ->required();
+                "does to attention on random numbers, without a model; or one op's bench:");
   c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -303,6 +314,7 @@ void add_bench(CLI::App& app, BenchArgs& args) {
   c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")->check(whole_from(1));
   c->add_option("--backend", args.backend, "force a SIMD target");
   c->add_flag("--json", args.json, "one JSON object on standard output");
+  return *c;
 }
 
 /// A first word that is no command, with the one that may be meant.
@@ -347,7 +359,7 @@ int dispatch(int argc, const char* const* argv) {
   add_calibrate(app, calibrate);
   add_eval(app, eval);
   add_decide(app, decide);
-  add_bench(app, bench);
+  const KernelBenchCommands kernel_benches(add_bench(app, bench));
   add_plant(app, plant);
   const ScaleCommands scale_commands(app);
   const ReanalysisCommands reanalysis_commands(app);
@@ -367,7 +379,9 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("eval")) return run_eval(eval);
   if (app.got_subcommand("decide")) return run_decide(decide);
   if (app.got_subcommand("plant")) return run_plant(plant);
+  if (const auto code = kernel_benches.run()) return *code;
   if (app.got_subcommand("bench")) {
+    if (bench.model.empty()) throw ValueError("bench: expected a model, attention or append");
     return bench.model == "fp8-error" ? run_bench_error(bench) : run_bench(bench);
   }
   if (const auto code = scale_commands.run()) return *code;

@@ -111,7 +111,8 @@ void add_targets(CLI::App& app, TargetsArgs& args) {
       "targets", "engines, backends and devices: which layouts run, with which numerics");
   c->add_option("--model", args.model, "a model directory, a .gguf file, or tiny");
   c->add_option("--layout", args.layout, "asks whether this layout runs, and answers yes or no")
-      ->check(CLI::IsMember({"bf16", "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"}));
+      ->check(CLI::IsMember(
+          {"bf16", "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head", "fp8_ds_mla"}));
   c->add_option("--gpu", args.gpu, "device, as h100, l4, a100, cpu");
   c->add_option("--engine", args.engine, "engine or engine:backend");
   c->add_flag("--json", args.json, "one JSON object on standard output");

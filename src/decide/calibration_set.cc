@@ -54,7 +54,8 @@ bool is_nearest(const Shares& shares, double calibrated, double evaluated) {
 }
 
 std::string other_shares(const AmaxRecords& calibrated, const AmaxRecords& evaluated,
-                         std::string AmaxRecord::*field, std::string_view what) {
+                         std::string AmaxRecord::*field, std::string_view rule,
+                         std::string_view what) {
   const Shares shares = shares_by(calibrated, evaluated, field);
   const double off = total_variation(shares.calibrated, shares.evaluated);
   if (off <= thresholds::kCalibrationTv ||
@@ -63,9 +64,9 @@ std::string other_shares(const AmaxRecords& calibrated, const AmaxRecords& evalu
     return "";
   }
   return fmt::format(
-      "LENGTH_MISMATCH: the shares of {} in {} calibration examples differ from those of {} "
+      "{}: the shares of {} in {} calibration examples differ from those of {} "
       "evaluated contexts by a total variation of {:.3f} (at most {:.4g})",
-      what, calibrated.size(), evaluated.size(), off, thresholds::kCalibrationTv);
+      rule, what, calibrated.size(), evaluated.size(), off, thresholds::kCalibrationTv);
 }
 
 /// log2 of the lengths, to a sixteenth: generated documents end within 1 % of their target, and
@@ -98,8 +99,16 @@ std::string calibration_mismatch(const AmaxRecords& all, const AmaxRecords& eval
         "LENGTH_MISMATCH: none of {} calibration examples is of an evaluated task and length",
         all.size());
   }
-  std::string out = other_shares(calibrated, evaluated, &AmaxRecord::bucket, "lengths");
-  if (out.empty()) out = other_shares(calibrated, evaluated, &AmaxRecord::task, "tasks");
+  std::string out =
+      other_shares(calibrated, evaluated, &AmaxRecord::bucket, "LENGTH_MISMATCH", "lengths");
+  if (out.empty()) {
+    out =
+        other_shares(calibrated, evaluated, &AmaxRecord::task, "TASK_MISMATCH: task_mix", "tasks");
+  }
+  if (out.empty()) {
+    out = other_shares(calibrated, evaluated, &AmaxRecord::language, "LANGUAGE_MISMATCH: languages",
+                       "languages");
+  }
   return out.empty() ? other_lengths(calibrated, evaluated) : out;
 }
 

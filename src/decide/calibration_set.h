@@ -11,7 +11,7 @@ namespace kv {
 using AmaxRecords = std::vector<const AmaxRecord*>;
 
 /// How the calibration examples differ from the evaluated contexts, in one sentence; empty when
-/// they have their lengths and tasks: total variation of buckets and of tasks at most
+/// they have their lengths, tasks and languages: total variation of each at most
 /// kCalibrationTv, or every share met to the nearest whole example; Kolmogorov-Smirnov on log2 of
 /// the lengths below its critical value. (Method 8.2) Calibration examples of tasks or
 /// buckets that are not evaluated are beside the evaluation and do not count. Empty too when either

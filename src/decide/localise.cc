@@ -8,6 +8,7 @@
 
 #include "decide/flags.h"
 #include "decide/token_drift.h"
+#include "evaluate/predicted_kld.h"
 
 namespace kv {
 namespace {
@@ -221,26 +222,57 @@ size_t longest_prefix(const DecideOptions& options, const std::vector<LayerGeome
   return length;
 }
 
+size_t predicted_prefix(const DecideOptions& options, const Records& records, const ArmSpec& base,
+                        const std::vector<int>& order, size_t longest, double kld_floor) {
+  if (longest == 0 || records.curves.empty()) return 1;
+  const auto kld_of = [&](size_t length) {
+    return predicted_kld(records.ranges, records.curves.back(), keep_prefix(base, order, length));
+  };
+  const double whole = kld_of(0);
+  if (!std::isfinite(whole)) return 1;
+  for (size_t length = 1; length <= longest; ++length) {
+    if (share_removed(whole, kld_of(length), kld_floor) >= options.excess_removed) return length;
+  }
+  return longest;
+}
+
 Ablation ablate(const DecideOptions& options, const std::vector<ArmRecord>& records,
                 const ArmSpec& base, const std::vector<int>& order, size_t longest,
-                double kld_floor) {
+                double kld_floor, size_t guess) {
   Ablation out;
   if (longest == 0) return out;
-  for (size_t length = 0; length <= longest; ++length) {
-    const std::string arm = keep_prefix(base, order, length).text();
-    const ArmRecord* record = find_arm(records, arm);
-    if (record == nullptr) out.missing.push_back(arm);
-    const bool ends_group = length == longest || (length >= 1 && ((length + 1) & length) == 0);
-    if (record != nullptr && out.missing.empty()) {
-      const double base_kld = length == 0 ? record->kld : out.points.front().kld;
-      const double share = share_removed(base_kld, record->kld, kld_floor);
-      out.points.push_back({arm, record->record_id, static_cast<int>(length), record->kld, share});
-      if (length > 0 && share >= options.excess_removed) {
-        out.layers.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(length));
-        return out;
-      }
+  const auto arm_of = [&](size_t length) { return keep_prefix(base, order, length).text(); };
+  const auto ask = [&](size_t first, size_t last) {
+    for (size_t length = first; length <= last; ++length) {
+      if (find_arm(records, arm_of(length)) == nullptr) out.missing.push_back(arm_of(length));
     }
-    if (ends_group && !out.missing.empty()) return out;
+  };
+  const ArmRecord* whole = find_arm(records, arm_of(0));
+  size_t too_short = 0;  // the longest known not to suffice
+  for (size_t length = 0; whole != nullptr && length <= longest; ++length) {
+    const ArmRecord* record = find_arm(records, arm_of(length));
+    if (record == nullptr) continue;
+    const double share = share_removed(whole->kld, record->kld, kld_floor);
+    out.points.push_back(
+        {record->arm, record->record_id, static_cast<int>(length), record->kld, share});
+    if (length == 0 || share < options.excess_removed) {
+      too_short = length;
+      continue;
+    }
+    if (length - too_short > 1) {
+      const size_t middle = too_short + (length - too_short) / 2;
+      ask(middle, middle);
+    } else {
+      out.layers.assign(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(length));
+    }
+    return out;
+  }
+  if (out.points.size() <= 1) {
+    ask(0, 0);
+    guess = std::clamp(guess, size_t{1}, longest);
+    ask(std::max(guess, size_t{2}) - 1, guess);
+  } else if (too_short < longest) {
+    ask(too_short + 1, std::min(longest, 2 * too_short + 1));
   }
   return out;
 }

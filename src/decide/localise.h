@@ -59,9 +59,10 @@ const ArmRecord* find_arm(const std::vector<ArmRecord>& records, const std::stri
 /// Share of the KLD above the floor that the restored arm lacks.
 double share_removed(double base, double restored, double floor);
 
-/// The search for the shortest prefix that removes enough of the excess KLD. Prefixes are measured
-/// in groups of doubling size (none and 1, 2 to 3, 4 to 7, ...), so that a run over a large model
-/// does not measure what it will not need.
+/// The search for the shortest prefix that removes enough of the excess KLD, taking it that a
+/// longer one removes no less. Measured are none, `guess` layers and one less; where these do not
+/// suffice, groups of doubling size above, and where less suffices, the middle of what is left. So
+/// a good guess takes three arms, and one of 1 measures none and 1, 2 to 3, 4 to 7, ...
 struct Ablation {
   std::vector<std::string> missing;   // arms whose KLD is needed next; empty when done
   std::vector<AblationPoint> points;  // measured so far
@@ -71,6 +72,12 @@ struct Ablation {
 /// kld_floor: the mean KLD of the control's repeat.
 Ablation ablate(const DecideOptions& options, const std::vector<ArmRecord>& records,
                 const ArmSpec& base, const std::vector<int>& order, size_t longest,
-                double kld_floor);
+                double kld_floor, size_t guess = 1);
+
+/// The shortest prefix that will do if the prediction from the pass of the control holds
+/// (evaluate/predicted_kld.h); all of `longest` if none is expected to, 1 where nothing is
+/// predicted. Says what is measured first, no more.
+size_t predicted_prefix(const DecideOptions& options, const Records& records, const ArmSpec& base,
+                        const std::vector<int>& order, size_t longest, double kld_floor);
 
 }  // namespace kv

@@ -147,7 +147,7 @@ void Machine::explain(const Comparison& comparison) {
          fmt::format("{} against {} on {}: {}", table.arm, table.reference, table.block, row)});
   };
   for (const BucketRow& row : table.buckets) {
-    add(row.id, describe(row, options_.margin.bucket, alpha));
+    add(row.id, describe(row, row.margin, alpha));
   }
   add(table.overall.id, describe(table.overall, "all buckets", alpha));
   add(table.validity.id, describe(table.validity, "valid answers", alpha));

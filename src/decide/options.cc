@@ -50,6 +50,7 @@ void check_options(const DecideOptions& options) {
   expect_open_unit("margin.bucket", options.margin.bucket);
   expect_open_unit("margin.overall", options.margin.overall);
   expect_open_unit("margin.validity", options.margin.validity);
+  if (options.margin.recovery != 0) expect_open_unit("margin.recovery", options.margin.recovery);
   // Half and more would call a candidate not worse without evidence.
   if (!(options.alpha_accept > 0 && options.alpha_accept < 0.5)) {
     throw ValueError(fmt::format("decide: alpha.accept: expected between 0 and 0.5, found {}",

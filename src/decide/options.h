@@ -18,6 +18,9 @@ struct Margins {
   double bucket = thresholds::kBucketMarginStandard;
   double overall = thresholds::kOverallMarginStandard;
   double validity = thresholds::kValidityMarginStandard;
+  // Above 0: a bucket, and all of them, must keep this share of the control's mean instead, and
+  // may lose (1 - recovery) of it. Validity keeps its own.
+  double recovery = 0;
   bool operator==(const Margins&) const = default;
 };
 

@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 #include "decide/evidence.h"
 #include "decide/sample_plan.h"
 #include "kvscale/error.h"
+#include "stats/distributions.h"
 #include "stats/holm.h"
 #include "stats/mcnemar.h"
+#include "stats/moments.h"
 #include "stats/sample_size.h"
 #include "stats/sequential.h"
 
@@ -61,6 +65,19 @@ std::array<double, 2> half_diffs(const PairedBucket& pairs) {
   return {sums[0] / counts[0], sums[1] / counts[1]};
 }
 
+/// What may be lost: `margin` points or, with a recovery, that much of the control's mean. Of a
+/// reference that is always wrong there is nothing to lose.
+double margin_of(const DecideOptions& options, double margin, double mean_ctrl) {
+  constexpr double kNothing = 1e-9;
+  if (options.margin.recovery == 0) return margin;
+  return std::max(kNothing, (1 - options.margin.recovery) * mean_ctrl);
+}
+
+double share_of(const std::vector<double>& values) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
                      const PairedBucket& pairs, const PairedSummary& summary, const Look& look) {
   BucketRow row;
@@ -82,10 +99,15 @@ BucketRow bucket_row(const DecideOptions& options, const ComparisonNames& names,
   row.se_cr1 = summary.se_cr1;
   const Shift shift = bucket_shift(summary);
   row.interval = shift.interval(look.bound);
-  row.p_ni = margin_test(shift, options.margin.bucket).p_ni;
+  row.margin = margin_of(options, options.margin.bucket, row.mean_ctrl);
+  const MarginTest margins = margin_test(shift, row.margin);
+  row.p_ni = margins.p_ni;
+  row.p_equiv_upper = margins.p_equiv_upper;
+  row.validity_ctrl = share_of(pairs.reference_valid);
+  row.validity_cand = share_of(pairs.candidate_valid);
   row.p_loss = p_of_loss(summary);
   row.note = limits_note(options, row);
-  if (row.note.empty()) row.verdict = bucket_verdict(row.interval, options.margin.bucket);
+  if (row.note.empty()) row.verdict = bucket_verdict(row.interval, row.margin);
   return row;
 }
 
@@ -210,10 +232,17 @@ void test_for_shift(Comparison& comparison, bool has_halves) {
   ArmTable& table = comparison.table;
   const Curve curve = length_curve(comparison);
   if (curve.has_trend()) {
-    table.p_trend = weighted_trend(curve.x, curve.y, curve.variances).p_loss;
-    table.p_heterogeneity = heterogeneity(curve.y, curve.variances).q_p;
+    const WeightedTrend trend = weighted_trend(curve.x, curve.y, curve.variances);
+    const Heterogeneity spread = heterogeneity(curve.y, curve.variances);
+    table.p_trend = trend.p_loss;
+    table.p_heterogeneity = spread.q_p;
+    table.curve.trend_slope = trend.slope;
+    table.curve.q = spread.q;
   }
-  table.p_sign = sign_test(curve.y).p_loss;
+  const SignTest sign = sign_test(curve.y);
+  table.p_sign = sign.p_loss;
+  table.curve.negative_buckets = static_cast<int64_t>(sign.negative);
+  table.curve.nonzero_buckets = static_cast<int64_t>(sign.nonzero);
   std::vector<double> p = {table.overall.p_loss, table.p_trend, table.p_sign};
   for (const BucketRow& row : table.buckets) p.push_back(row.p_loss);
   const std::vector<double> adjusted = holm_adjusted(p);
@@ -227,22 +256,68 @@ void test_for_shift(Comparison& comparison, bool has_halves) {
   table.shift = shift_type(table, repeats);
 }
 
+/// Areas under the curves of both means, where the lengths differ.
+void add_areas(ArmTable& table) {
+  std::vector<double> lengths, ctrl, cand;
+  for (const BucketRow& row : table.buckets) {
+    lengths.push_back(row.mean_prompt_tokens);
+    ctrl.push_back(row.mean_ctrl);
+    cand.push_back(row.mean_cand);
+  }
+  const bool rises = std::ranges::adjacent_find(lengths, std::greater_equal()) == lengths.end();
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  const bool has_area = lengths.size() >= 2 && rises;
+  table.curve.auc_ctrl = has_area ? length_curve_auc(lengths, ctrl) : none;
+  table.curve.auc_cand = has_area ? length_curve_auc(lengths, cand) : none;
+}
+
+/// Recovery with its error: ln(cand / ctrl) moves by cand_i / mean_cand - ctrl_i / mean_ctrl with
+/// every example, clustered by document within each bucket.
+void add_recovery(ArmTable& table, const std::vector<PairedBucket>& buckets,
+                  const std::vector<double>& shares) {
+  LengthCurve& curve = table.curve;
+  const double ctrl = table.overall.mean_ctrl, cand = table.overall.mean_cand;
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  curve.recovery = ctrl > 0 ? cand / ctrl : none;
+  curve.recovery_interval = {none, none};
+  if (!(ctrl > 0 && cand > 0)) return;
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  double variance = 0;
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const PairedBucket& bucket = buckets[b];
+    if (bucket.documents < 2) return;
+    std::vector<double> moves;
+    for (size_t i = 0; i < bucket.reference.size(); ++i) {
+      moves.push_back(bucket.candidate[i] / cand - bucket.reference[i] / ctrl);
+    }
+    std::vector<int64_t> document = bucket.document;
+    if (document.empty()) {  // each its own
+      document.resize(moves.size());
+      std::iota(document.begin(), document.end(), 0);
+    }
+    const double error = clustered_error(moves, document).cr1 * shares[b] / all;
+    variance += error * error;
+  }
+  const double half = normal_quantile(0.975) * std::sqrt(variance);
+  curve.recovery_interval = {curve.recovery * std::exp(-half), curve.recovery * std::exp(half)};
+}
+
 bool is_weak(const BucketRow& row, double alpha) {
   return row.verdict == BucketVerdict::kMaterialLoss ||
          row.verdict == BucketVerdict::kLossUnsized || row.p_loss_holm <= alpha;
 }
 
 /// Q_PASS and Q_MATERIAL of the method's 6.3.
-void judge(ArmTable& table, const Margins& margin) {
+void judge(ArmTable& table) {
   const auto passes = [](const auto& row) { return is_non_inferior(row.verdict); };
   table.is_pass =
       std::ranges::all_of(table.buckets, passes) && passes(table.overall) && passes(table.validity);
   table.is_material = std::ranges::any_of(table.buckets, [](const BucketRow& row) {
     return row.verdict == BucketVerdict::kMaterialLoss;
   });
-  table.is_beyond_margin = table.overall.diff < -margin.overall ||
-                           std::ranges::any_of(table.buckets, [&](const BucketRow& row) {
-                             return row.diff < -margin.bucket;
+  table.is_beyond_margin = table.overall.diff < -table.overall.margin ||
+                           std::ranges::any_of(table.buckets, [](const BucketRow& row) {
+                             return row.diff < -row.margin;
                            });
 }
 
@@ -274,20 +349,26 @@ Comparison compare(const DecideOptions& options, const ComparisonNames& names,
   for (const PairedBucket& bucket : buckets) {
     out.scores.push_back(summarize_scores(bucket));
     table.buckets.push_back(bucket_row(options, names, bucket, out.scores.back(), look));
-    table.buckets.back().n_required = plan.questions(out.scores.back(), options.margin.bucket);
+    table.buckets.back().n_required =
+        plan.questions(out.scores.back(), table.buckets.back().margin);
     validity.push_back(summarize_validity(bucket));
     shares.push_back(traffic_share(options, bucket.bucket));
   }
   const std::string id = table_id(names);
-  table.overall = overall_row(id + "/overall", out.scores, shares, options.margin.overall, look);
-  table.overall.n_required = plan.questions_pooled(out.scores, options.margin.overall);
+  const double overall_margin =
+      margin_of(options, options.margin.overall,
+                weighted_mean(out.scores, shares, &PairedSummary::mean_control));
+  table.overall = overall_row(id + "/overall", out.scores, shares, overall_margin, look);
+  table.overall.n_required = plan.questions_pooled(out.scores, overall_margin);
   table.validity = overall_row(id + "/validity", validity, shares, options.margin.validity, look);
   table.validity.n_required = plan.questions_pooled(validity, options.margin.validity);
   for (size_t half = 0; half < 2; ++half) {
     table.overall.half_diffs[half] = weighted_half(table.buckets, shares, half);
   }
   test_for_shift(out, std::ranges::all_of(buckets, has_both_halves));
-  judge(table, options.margin);
+  add_areas(table);
+  add_recovery(table, buckets, shares);
+  judge(table);
   return out;
 }
 

@@ -17,10 +17,11 @@ using Real = double& (*)(DecideOptions&);
 using Count = int64_t& (*)(DecideOptions&);
 using Switch = bool& (*)(DecideOptions&);
 
-constexpr std::array<std::pair<std::string_view, Real>, 23> kReals = {{
+constexpr std::array<std::pair<std::string_view, Real>, 24> kReals = {{
     {"margin.bucket", [](DecideOptions& o) -> double& { return o.margin.bucket; }},
     {"margin.overall", [](DecideOptions& o) -> double& { return o.margin.overall; }},
     {"margin.validity", [](DecideOptions& o) -> double& { return o.margin.validity; }},
+    {"margin.recovery", [](DecideOptions& o) -> double& { return o.margin.recovery; }},
     {"alpha.accept", [](DecideOptions& o) -> double& { return o.alpha_accept; }},
     {"alpha.shift", [](DecideOptions& o) -> double& { return o.alpha_shift; }},
     {"aa.max_flip", [](DecideOptions& o) -> double& { return o.aa_max_flip; }},

@@ -23,10 +23,13 @@ Outcome outcome_of(const ArmSpec& candidate) {
       return Outcome::kStaticPerHead;
     case ArmLayout::kFp8TokenHead:
       return Outcome::kDynamicPerTokenHead;
+    case ArmLayout::kFp8DsMla:
     case ArmLayout::kBf16:
       break;
   }
-  throw ValueError("decide: bf16 is the control and cannot be accepted");
+  throw ValueError(
+      "decide: bf16 is the control, and fp8_ds_mla is not decided on: neither can be "
+      "accepted");
 }
 
 bool is_known_target(std::string_view target) {
@@ -218,11 +221,20 @@ Verdict Machine::accept(const ArmSpec& candidate, const Comparison& decided) {
   verdict.bf16_layers = layers_of(candidate, true);
   int64_t least = decided.table.buckets.front().n;
   for (const BucketRow& row : decided.table.buckets) least = std::min(least, row.n);
-  verdict.sentence = fmt::format(
-      "{} is not worse than BF16 by more than {:.4g} points in every bucket ({}) and by more than "
-      "{:.4g} points overall: one-sided level {:.4g}, at least {} questions a bucket",
-      candidate.text(), 100 * options_.margin.bucket, fmt::join(buckets_, ", "),
-      100 * options_.margin.overall, options_.alpha_accept, least);
+  verdict.sentence =
+      options_.margin.recovery > 0
+          ? fmt::format(
+                "{} keeps at least {:.4g} % of BF16's score in every bucket ({}) and overall: "
+                "one-sided level "
+                "{:.4g}, at least {} questions a bucket",
+                candidate.text(), 100 * options_.margin.recovery, fmt::join(buckets_, ", "),
+                options_.alpha_accept, least)
+          : fmt::format(
+                "{} is not worse than BF16 by more than {:.4g} points in every bucket ({}) and by "
+                "more than "
+                "{:.4g} points overall: one-sided level {:.4g}, at least {} questions a bucket",
+                candidate.text(), 100 * options_.margin.bucket, fmt::join(buckets_, ", "),
+                100 * options_.margin.overall, options_.alpha_accept, least);
   finish(verdict);
   return verdict;
 }

@@ -76,7 +76,10 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
                                    static_cast<int64_t>(evidence_.layers.size()));
   const size_t longest =
       longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
-  Ablation ablation = ablate(options_, records_.arms, arm(base), order, longest, kld_floor());
+  const size_t guess =
+      predicted_prefix(options_, records_, arm(base), order, longest, kld_floor());
+  Ablation ablation =
+      ablate(options_, records_.arms, arm(base), order, longest, kld_floor(), guess);
   if (!ablation.missing.empty()) {
     step = ask_to_localise(
         AskKind::kKld, ablation.missing,
@@ -152,6 +155,7 @@ ArmSpec Machine::with_sides(ArmLayout base, const std::vector<int>& layers,
   const ArmSpec whole = arm(base).with_bf16_layers(layers);
   const ArmRecord* all = find_arm(records_.arms, text(base));
   if (all == nullptr) return whole;  // named by the range pass alone
+  if (evidence_.layers.front().latent_values > 0) return whole;  // V lies in K
   const ArmSpec sides = blamed_sides(records_.ranges, arm(base), layers);
   const ArmRecord* record = find_arm(records_.arms, sides.text());
   if (record == nullptr) {
@@ -196,8 +200,10 @@ std::optional<Step> Machine::try_diffuse(ArmLayout base) {
     return longest_prefix(options, evidence_.layers, arm(base), order, longest_tokens());
   };
   if (longest(wide) <= longest(options_)) return std::nullopt;
+  const size_t guess =
+      predicted_prefix(wide, records_, arm(base), order, longest(wide), kld_floor());
   const Ablation ablation =
-      ablate(wide, records_.arms, arm(base), order, longest(wide), kld_floor());
+      ablate(wide, records_.arms, arm(base), order, longest(wide), kld_floor(), guess);
   if (!ablation.missing.empty()) {
     return ask_to_localise(AskKind::kKld, ablation.missing,
                            "whether as many layers in BF16 as the capacity allows help");

@@ -189,9 +189,20 @@ std::optional<Step> Machine::judge_repeat(const std::vector<PairedBucket>& pairs
 
 std::optional<Step> Machine::drop_insensitive(const std::vector<PairedBucket>& pairs) {
   std::vector<std::string> kept;
+  double all_traffic = 0;
+  for (const PairedBucket& pair : pairs) all_traffic += traffic_share(options_, pair.bucket);
   for (const PairedBucket& pair : pairs) {
     const ControlBucket row = control_bucket(options_, pair);
     verdict_.control.push_back(row);
+    const double share = traffic_share(options_, row.bucket) / all_traffic;
+    if (share < thresholds::kLeastTrafficShare) {
+      verdict_.control.back().is_kept = false;
+      verdict_.dropped_buckets.push_back(row.bucket);
+      verdict_.notices.push_back(
+          fmt::format("bucket {} is dropped: it has {:.2g} % of the traffic (at least {:.4g} %)",
+                      row.bucket, 100 * share, 100 * thresholds::kLeastTrafficShare));
+      continue;
+    }
     if (row.is_kept) {
       kept.push_back(row.bucket);
       continue;

@@ -72,6 +72,8 @@ inline constexpr double kLatencyGainMin = 0.03;
 inline constexpr double kTtftMax = 1.10;
 inline constexpr double kItlMax = 1.05;
 inline constexpr double kHarmTrafficShare = 0.05;
+// A bucket with less of the traffic is not evaluated. (Method 3)
+inline constexpr double kLeastTrafficShare = 0.01;
 // The control beside itself must show this much steadiness before a difference of 3 % means
 // anything, from at least five runs an arm. (Method 5.2)
 inline constexpr double kTimingNoise = 0.02;
@@ -133,6 +135,13 @@ inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 24;  // per leng
 // Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
 inline constexpr int64_t kContextsPerBucket = 4;
 
+// The alarm of logits, which asks for more examples and decides nothing: mean KLD above ten times
+// the floor of the control's repeat and above this, fewer equal top tokens than this, or one
+// position in a thousand beyond this KLD. (Method 2.2)
+inline constexpr double kAlarmKld = 0.005, kAlarmFloors = 10;
+inline constexpr double kAlarmSameTop = 0.98;
+inline constexpr double kAlarmTailKld = 1;
+
 // A generation that leaves the control's where the control's choice led by less than so many nats
 // left it at a near tie: that is no evidence of damage. (Method 2.3)
 inline constexpr double kNearTie = 0.1;
@@ -141,6 +150,9 @@ inline constexpr double kNearTie = 0.1;
 // models of the reference lie at 0.012 to 0.026, the hard case at 0.036 to 0.057, broken ones above
 // 0.8.
 inline constexpr double kSafeKld = 0.1;
+// Below this share of equal top tokens no layout is called safe, however little KLD and perplexity
+// move: fluent text over a wrecked distribution was reported at 75 %, harmless arms lie above 90 %.
+inline constexpr double kSafeSameTop = 0.9;
 // Nats of NLL by which calibrated scales must be worse than scale 1.0 to be called harmful: above
 // the 0.02 by which harmless arms scatter, below the 0.16 of a real case.
 inline constexpr double kCalibrationHarm = 0.05;

@@ -46,7 +46,8 @@ struct BucketRow {
   std::array<double, 2> half_diffs = {};  // of the two replicate halves
   double se_iid = 0, se_cr1 = 0;
   Interval interval;  // at 1 - 2 alpha over all looks
-  double p_ni = 1, p_loss = 1, p_loss_holm = 1;
+  double margin = 0, p_ni = 1, p_equiv_upper = 1, p_loss = 1, p_loss_holm = 1;
+  double validity_ctrl = 1, validity_cand = 1;  // shares of valid answers
   BucketVerdict verdict = BucketVerdict::kUnresolved;
   std::string note;       // "TOO_FEW_CLUSTERS: 20 documents, 30 needed"
   double n_required = 0;  // questions for NON_INFERIOR at the planned power if there is no loss
@@ -65,6 +66,18 @@ struct OverallRow {
   double n_required = 0;  // questions per bucket
 };
 
+/// What the buckets say together beside their p-values.
+struct LengthCurve {
+  double trend_slope = 0;                             // score per doubling of the length
+  double q = 0;                                       // heterogeneity of the buckets, chi-square
+  int64_t negative_buckets = 0, nonzero_buckets = 0;  // of the sign test
+  // Area under the curve of means over tokens; summaries that can hide a loss in one bucket. NaN
+  // with one length.
+  double auc_ctrl = 0, auc_cand = 0;
+  double recovery = 0;         // mean of the arm over mean of the reference, by traffic
+  Interval recovery_interval;  // 95 %, delta method on the logarithm, clustered by document
+};
+
 /// One arm against one reference on one block.
 struct ArmTable {
   std::string block, arm, reference;
@@ -72,6 +85,7 @@ struct ArmTable {
   std::vector<BucketRow> buckets;
   OverallRow overall, validity;
   double p_sign = 1, p_sign_holm = 1, p_trend = 1, p_trend_holm = 1, p_heterogeneity = 1;
+  LengthCurve curve;
   ShiftType shift = ShiftType::kNone;  // of a persistent shift
   bool is_pass = false, is_material = false;
   bool is_beyond_margin = false;  // some bucket's estimate, or the overall one

@@ -21,7 +21,8 @@ OrderedJson margins(const DecideOptions& options) {
   return {{"preset", options.preset},
           {"bucket", options.margin.bucket},
           {"overall", options.margin.overall},
-          {"validity", options.margin.validity}};
+          {"validity", options.margin.validity},
+          {"recovery", options.margin.recovery}};
 }
 
 OrderedJson thresholds_used(const DecideOptions& options) {
@@ -86,9 +87,14 @@ OrderedJson bucket(const BucketRow& row) {
           {"se_iid", number(row.se_iid)},
           {"se_cr1", number(row.se_cr1)},
           {"interval", interval(row.interval)},
+          {"flips", number((row.losses + row.gains) / static_cast<double>(row.n))},
+          {"margin", row.margin},
           {"p_ni", number(row.p_ni)},
+          {"p_equiv_upper", number(row.p_equiv_upper)},
           {"p_loss", number(row.p_loss)},
           {"p_loss_holm", number(row.p_loss_holm)},
+          {"validity_ctrl", number(row.validity_ctrl)},
+          {"validity_cand", number(row.validity_cand)},
           {"verdict", name(row.verdict)},
           {"note", row.note},
           {"n_required", number(row.n_required)}};
@@ -189,6 +195,14 @@ OrderedJson table_json(const ArmTable& one) {
           {"p_trend", number(one.p_trend)},
           {"p_trend_holm", number(one.p_trend_holm)},
           {"p_heterogeneity", number(one.p_heterogeneity)},
+          {"trend_slope", number(one.curve.trend_slope)},
+          {"sign_negative", one.curve.negative_buckets},
+          {"sign_nonzero", one.curve.nonzero_buckets},
+          {"q", number(one.curve.q)},
+          {"recovery", number(one.curve.recovery)},
+          {"recovery_interval", interval(one.curve.recovery_interval)},
+          {"auc_ctrl", number(one.curve.auc_ctrl)},
+          {"auc_cand", number(one.curve.auc_cand)},
           {"buckets", rows}};
 }
 

@@ -20,7 +20,8 @@ ScaleTable table_for(const ArmSpec& spec, const std::optional<ScaleTable>& scale
   if (!spec.needs_scales()) {
     const char* source = spec.layout == ArmLayout::kBf16           ? "none: stored as BF16"
                          : spec.layout == ArmLayout::kFp8TokenHead ? "inline, per token and KV head"
-                                                                   : "scale 1.0 (none supplied)";
+                         : spec.layout == ArmLayout::kFp8DsMla ? "inline, per token and 128 values"
+                                                               : "scale 1.0 (none supplied)";
     return {model.num_layers, model.num_kv_heads, source};
   }
   if (!scales)
@@ -71,27 +72,29 @@ struct Engine::Slice {
   int64_t first, count, logits_from;
 };
 
-/// Places for all tokens of a request, taken before any work; given back unless the run ends well.
+/// Places for the tokens of a request, taken pass by pass; given back unless the run ends well.
 class Engine::Room {
  public:
-  Room(BlockTable& table, int64_t count)
-      : table_(&table), first_(table.seq_len()), slots_(table.append(count)) {}
+  explicit Room(BlockTable& table) : table_(&table), first_(table.seq_len()) {}
   ~Room() {
     if (table_ != nullptr) table_->truncate(first_);
   }
   Room(Room&& other) noexcept
-      : table_(std::exchange(other.table_, nullptr)),
-        first_(other.first_),
-        slots_(std::move(other.slots_)) {}
+      : table_(std::exchange(other.table_, nullptr)), first_(other.first_) {}
 
   int64_t first() const { return first_; }
-  std::span<const int64_t> slots() const { return slots_; }
-  void keep() { table_ = nullptr; }
+  void take(int64_t count) {
+    table_->leave_windows(first_);
+    table_->append(count);
+  }
+  void keep() {
+    table_->leave_windows(table_->seq_len());
+    table_ = nullptr;
+  }
 
  private:
   BlockTable* table_;
   int64_t first_;  // the sequence's length before
-  std::vector<int64_t> slots_;
 };
 
 Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
@@ -105,12 +108,12 @@ Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
 }
 
 int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
-                    int64_t capacity_tokens, StoredValues values) {
+                    int64_t capacity_tokens, int64_t sequences, StoredValues values) {
   if (values != StoredValues::kOfFormat && spec.layout != ArmLayout::kBf16) {
     throw ValueError(fmt::format(
         "arm {}: expected 16-bit pages for values of another format, found codes", spec.text()));
   }
-  if (spec.math == Math::kFp8 && spec.layout == ArmLayout::kFp8TokenHead) {
+  if (spec.math == Math::kFp8 && has_inline_scales(stored_format(spec.layout))) {
     throw UnsupportedError(fmt::format(
         "arm {}: needed math=fp8 over inline scales, this device supports math=bf16 there",
         spec.text()));
@@ -124,10 +127,11 @@ int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales
   arm.values = values;
   arm.formats = asked;
   arm.scales = table_for(spec, scales, model);
+  const WindowRoom room{sequences, plan_.rows_per_pass};
   arm.cache = std::make_unique<KvCache>(model_->geometry(), formats, plan_.block_size, blocks,
-                                        PageOrder::kCpu);
+                                        PageOrder::kCpu, room);
   arm.counts.resize(static_cast<size_t>(model.num_layers));
-  arm.planned_bytes = blocks * block_bytes(model_->geometry(), formats, plan_.block_size);
+  arm.planned_bytes = pool_bytes(model_->geometry(), formats, plan_.block_size, blocks, room);
   arms_.push_back(std::move(arm));
   return num_arms() - 1;
 }
@@ -166,6 +170,19 @@ void Engine::check(std::span<const Request> requests) const {
   }
 }
 
+void Engine::expect_room(std::span<const Request> requests) const {
+  std::vector<int64_t> tokens(arms_.size()), needed(arms_.size());
+  for (const Request& r : requests) {
+    const auto arm = static_cast<size_t>(r.sequence->arm_);
+    tokens.at(arm) += std::ssize(r.tokens);
+    needed[arm] += r.sequence->table_.blocks_needed(0, std::ssize(r.tokens));
+    const BlockPool& pool = arms_[arm].cache->pool();
+    if (needed[arm] <= pool.num_free()) continue;
+    throw ValueError(fmt::format("cache: {} more tokens need {} blocks, {} of {} are free",
+                                 tokens[arm], needed[arm], pool.num_free(), pool.num_blocks()));
+  }
+}
+
 void Engine::note_kernels(Arm& arm, const ForwardKernels& kernels) const {
   arm.kernels.store_kv.insert(kernels.store_kv.begin(), kernels.store_kv.end());
   arm.kernels.attend.insert(kernels.attend.begin(), kernels.attend.end());
@@ -183,19 +200,20 @@ void Engine::note_kernels(Arm& arm, const ForwardKernels& kernels) const {
 
 void Engine::run(std::span<const Request> requests, const LogitSink& sink) {
   check(requests);
+  expect_room(requests);
   int64_t longest = 0;
   for (const Request& r : requests) longest = std::max(longest, std::ssize(r.tokens));
   const int64_t chunk =
       std::max<int64_t>(1, plan_.rows_per_pass / std::max<int64_t>(1, std::ssize(requests)));
   std::vector<Room> rooms;
   rooms.reserve(requests.size());
-  for (const Request& r : requests) rooms.emplace_back(r.sequence->table_, std::ssize(r.tokens));
+  for (const Request& r : requests) rooms.emplace_back(r.sequence->table_);
   for (int64_t first = 0; first < longest; first += chunk)
     run_pass(requests, rooms, first, chunk, sink);
   for (Room& room : rooms) room.keep();
 }
 
-void Engine::run_pass(std::span<const Request> requests, std::span<const Room> rooms, int64_t first,
+void Engine::run_pass(std::span<const Request> requests, std::span<Room> rooms, int64_t first,
                       int64_t count, const LogitSink& sink) {
   std::vector<Segment> segments;
   std::vector<Slice> slices;
@@ -207,9 +225,8 @@ void Engine::run_pass(std::span<const Request> requests, std::span<const Room> r
     Segment segment;
     segment.tokens = r.tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n));
     segment.first_position = rooms[i].first() + first;
-    segment.slots = rooms[i].slots().subspan(static_cast<size_t>(first), static_cast<size_t>(n));
-    segment.blocks = r.sequence->table_.blocks();
-    segment.cache = arm.cache.get();
+    rooms[i].take(n);
+    segment.table = &r.sequence->table_;
     segment.scales = &*arm.scales;
     segment.rounding = arm.spec.rounding;
     segment.values = arm.values;

@@ -89,13 +89,14 @@ class Engine {
   const Model& model() const { return *model_; }
   const BatchPlan& plan() const { return plan_; }
 
-  /// Allocates a cache of at least `capacity_tokens` tokens. `scales` is needed, and used, by arms
-  /// with calibrated static scales; for fp8_scale1 all are 1. Throws ValueError when they are
-  /// missing or of another geometry. `values` other than those of the format are written into the
-  /// pages of the bf16 arm, to emulate caches of formats that no layout has; ValueError for another
-  /// arm. Returns the arm's number.
+  /// Allocates a cache of at least `capacity_tokens` tokens, layers with a window for so many
+  /// `sequences` at once (forks are sequences too; 0: they keep all tokens). `scales` is needed,
+  /// and used, by arms with calibrated static scales; for fp8_scale1 all are 1. Throws ValueError
+  /// when they are missing or of another geometry. `values` other than those of the format are
+  /// written into the pages of the bf16 arm, to emulate caches of formats that no layout has;
+  /// ValueError for another arm. Returns the arm's number.
   int add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales, int64_t capacity_tokens,
-              StoredValues values = StoredValues::kOfFormat);
+              int64_t sequences = 0, StoredValues values = StoredValues::kOfFormat);
 
   int num_arms() const { return static_cast<int>(arms_.size()); }
   const ArmSpec& arm(int arm) const;
@@ -106,8 +107,9 @@ class Engine {
 
   /// Feeds all requests in lockstep. Throws ValueError before any work when a sequence would leave
   /// the model's context, is named twice, gets a token outside the vocabulary, or when an arm has
-  /// too few blocks for all of its sequences; Error when a kernel that ran is not the one the arm
-  /// asked for. After an exception every sequence has the length that it had before.
+  /// too few blocks for all of its sequences (where they fill windows, when that shows); Error when
+  /// a kernel that ran is not the one the arm asked for. After an exception every sequence has the
+  /// length that it had before.
   void run(std::span<const Request> requests, const LogitSink& sink = {});
 
   /// Continuation of several sequences at once, fed with `first` [sequences] (the last prompt token
@@ -134,7 +136,8 @@ class Engine {
   class Room;
 
   void check(std::span<const Request> requests) const;
-  void run_pass(std::span<const Request> requests, std::span<const Room> rooms, int64_t first,
+  void expect_room(std::span<const Request> requests) const;
+  void run_pass(std::span<const Request> requests, std::span<Room> rooms, int64_t first,
                 int64_t count, const LogitSink& sink);
   void emit_logits(const HiddenStates& hidden, std::span<const Slice> slices,
                    const LogitSink& sink) const;

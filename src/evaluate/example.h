@@ -55,6 +55,7 @@ struct Document {
   std::string id;
   std::string task;    // as generator_tasks() names them, or "user"
   std::string bucket;  // label: the target length in tokens
+  std::string language;
   int64_t target_tokens = 0;
   int64_t look = 1, half = 1;  // of its block, once it has one; as in ExampleRecord
   uint64_t seed = 0;
@@ -70,7 +71,8 @@ struct Prompt {
   std::vector<int32_t> tokens;
   std::vector<std::string> accepted_answers;
   Check check = Check::kContains;
-  std::string tag = {};  // of kSimilarity
+  std::string tag = {};       // of kSimilarity
+  std::string language = {};  // as its author says: "en"; empty: nobody said
   bool has_answer() const { return !accepted_answers.empty(); }
 };
 

@@ -9,7 +9,7 @@
 namespace kv {
 
 /// A generation beyond this is recorded up to here, and censored here.
-inline constexpr size_t kMostRecordedIds = 256;
+inline constexpr size_t kMostRecordedIds = 512;
 
 /// "gen/BLOCK/ARM/EXAMPLE", with "#SAMPLE" behind it where answers are sampled.
 std::string generation_record_id(const std::string& block, const std::string& arm,

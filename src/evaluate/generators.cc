@@ -133,6 +133,7 @@ Document Generator::finished(const DraftRequest& request, const Draft& draft,
   out.bucket = fmt::format("{}", request.target);
   out.id = fmt::format("{}-{}-{}-{}", options_.task, options_.block, out.bucket, request.index);
   out.task = options_.task;
+  if (options_.form == Form::kPlain) out.language = "en";  // the compact form is of no language
   out.target_tokens = request.target;
   out.seed = document_seed(options_, request.target, request.index);
   out.context = std::move(context);

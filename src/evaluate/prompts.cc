@@ -23,9 +23,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<std::string_view, 11> kKeys = {"id",    "cluster", "prompt", "messages",
-                                                    "tools", "ids",     "answer", "answers",
-                                                    "check", "tag",     "command"};
+constexpr std::array<std::string_view, 12> kKeys = {
+    "id",  "cluster", "language", "prompt", "messages", "tools",
+    "ids", "answer",  "answers",  "check",  "tag",      "command"};
 constexpr std::array<std::string_view, 6> kMessageKeys = {
     "role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content"};
 // Deeper than any prompt needs; comparing and printing JSON takes a stack as deep.
@@ -329,6 +329,10 @@ std::vector<Prompt> parse_prompts(std::string_view json_lines, const std::string
     if (object.contains("cluster")) {
       prompt.cluster = line.text_of("cluster", object["cluster"]);
       if (prompt.cluster.empty()) line.refuse("cluster", "a name", object["cluster"]);
+    }
+    if (object.contains("language")) {
+      prompt.language = line.text_of("language", object["language"]);
+      if (prompt.language.empty()) line.refuse("language", "a tag", object["language"]);
     }
     prompt.tokens = tokens_of(object, text, encoder, line);
     set_answers(object, prompt, line);

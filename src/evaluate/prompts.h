@@ -26,6 +26,8 @@ struct PromptEncoder {
 ///   id        string or integer; "line-N" when absent; unique in the file
 ///   cluster   what the prompt was made from (a document, a conversation), for prompts that are not
 ///             independent of one another: they stay in one block and count as one document
+///   language  of the text, as any tag ("en", "zh-Hant"): calibration must have the shares of the
+///             languages that are evaluated
 ///   prompt    raw text, or
 ///   messages  [{"role", "content"}, ...] through the chat template; also "name", "tool_calls" (then
 ///             without "content", too), "tool_call_id" and "reasoning_content", or

@@ -9,6 +9,7 @@
 
 #include "cache/layout.h"
 #include "cache/scale_table.h"
+#include "evaluate/kld_curve.h"
 #include "evaluate/record.h"
 #include "model/tap.h"
 #include "numeric/rounding.h"
@@ -19,7 +20,8 @@ namespace kv {
 struct RangeLayout {
   std::string name;  // goes into the records: "fp8_scale1", "fp8_tensor", "fp8_head", ...
   Format format = Format::kE4m3PerTensor;
-  ScaleTable scales;  // unused for inline scales
+  ScaleTable scales;          // unused for inline scales
+  int64_t latent_values = 0;  // of kE4m3PerTokenTile: values of a vector that are codes
 };
 
 struct RangeOptions {
@@ -39,6 +41,8 @@ struct RangeOptions {
 ///   value noise   sqrt(mean_t |sum_s p_ts (v^_s - v_s)|^2 / |sum_s p_ts v_s|^2), per query head
 ///   block damage  sqrt(mean_t |o^_t - o_t|^2 / |r_t + o_t|^2), o the block's output projection, r
 ///                 the residual: K and V rounded together, K alone, V alone
+///   normed damage the same, each channel of both times the weight of the norm that follows (1
+///                 where the tap names none): what the block's error is to those that read it
 ///   sqnr_db       10 log10(sum x^2 / sum (x^ - x)^2); centred: each channel's mean over all
 ///                 tokens is taken out of the signal first
 ///   clip_frac     share of values with |x| / scale > 448; zero_frac: with x != 0 and code 0
@@ -59,6 +63,9 @@ class RangeMeter : public AttentionObserver {
   /// when the scales lack the layer or its heads, or when a layer's geometry changes.
   void on_attention(const AttentionTap& tap) override;
 
+  /// Adds the sampled positions to the curve.
+  void on_output(const OutputTap& tap) override;
+
   /// Forgets a sequence's keys and values; what was measured stays. Its number may be used again.
   void end_sequence(int64_t sequence);
 
@@ -66,6 +73,9 @@ class RangeMeter : public AttentionObserver {
   /// (value noise, V alone) and "kv" (damage of both). Noise and damage are 0 where no query was
   /// sampled (queries = 0). record_id = "range/LAYER/SIDE/LAYOUT".
   std::vector<RangeRecord> finish() const;
+
+  /// How the control's answers at the queries take errors of its last hidden state.
+  CurveRecord curve() const { return curve_.record(); }
 
  private:
   struct Layer;
@@ -80,6 +90,7 @@ class RangeMeter : public AttentionObserver {
   RangeOptions options_;
   std::map<int64_t, std::unique_ptr<Layer>> layers_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<History>> histories_;  // sequence, layer
+  KldCurve curve_;
 };
 
 }  // namespace kv

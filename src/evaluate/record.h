@@ -38,7 +38,7 @@ struct GenerationRecord {
   std::string block, arm;
   std::string example_id, document, bucket;
   int64_t sample = 0;        // 0: greedy; else the repetition, from 1 on
-  std::vector<int64_t> ids;  // the stop id too; -1 for logits that are not finite; the first 256
+  std::vector<int64_t> ids;  // the stop id too; -1 for logits that are not finite; the first 512
   // The control's: by how many nats of logit each choice beat the second.
   std::vector<double> margins;
   // 1-based index of the first id that is not the control's; if none, how far both are known to
@@ -71,6 +71,7 @@ struct RangeRecord {
   double noise_mean = 0, noise_worst = 0;  // K: score noise in nats; V: value noise, relative
   std::vector<double> noise_heads;         // per query head
   double block_damage = 0;                 // relative to the residual
+  double normed_damage = 0;                // both weighted by the norm that follows
   double sqnr_db = 0, centred_sqnr_db = 0;
   double clip_frac = 0, zero_frac = 0;
   double amax = 0;
@@ -85,12 +86,21 @@ struct RangeRecord {
   int64_t tokens = 0, queries = 0;
 };
 
+/// How far the control's answers move when its last hidden state is off: mean KLD over positions,
+/// by squared relative error, from the pass that the ranges come from.
+struct CurveRecord {
+  std::string record_id;
+  std::vector<double> errors, klds;  // ascending
+  int64_t positions = 0;             // 0: there is none
+};
+
 /// Logit cost of one arm over the scan's prompts.
 struct ArmRecord {
   std::string record_id;
   std::string arm;
   int64_t tokens = 0;
   double nll = 0, kld = 0, kld_se = 0, same_top = 0;
+  int64_t non_finite = 0;  // positions with a non-finite logit, left out of the means
 };
 
 /// The largest magnitudes that the control's cache stored of one context: a calibration example's,
@@ -100,6 +110,7 @@ struct AmaxRecord {
   std::string block;         // "CAL", "E1" (AA's among them), "E2", "E3"
   std::string example_id;    // of the context's first question, or of the prompt
   std::string task, bucket;  // no task: a prompt without answers
+  std::string language;      // empty: nobody said
   int64_t tokens = 0, kv_heads = 1;
   std::vector<float> amax;  // [layer][k, v][KV head]
 };

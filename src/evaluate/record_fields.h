@@ -80,6 +80,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("noise_worst", r.noise_worst);
   visit("noise_heads", r.noise_heads);
   visit("block_damage", r.block_damage);
+  visit("normed_damage", r.normed_damage);
   visit("sqnr_db", r.sqnr_db);
   visit("centred_sqnr_db", r.centred_sqnr_db);
   visit("clip_frac", r.clip_frac);
@@ -97,6 +98,15 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, CurveRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("errors", r.errors);
+  visit("klds", r.klds);
+  visit("positions", r.positions);
+}
+
+template <class Record, class Visit>
 requires std::is_same_v<std::remove_const_t<Record>, ArmRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
@@ -106,6 +116,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("kld", r.kld);
   visit("kld_se", r.kld_se);
   visit("same_top", r.same_top);
+  visit("non_finite", r.non_finite);
 }
 
 template <class Record, class Visit>
@@ -116,6 +127,7 @@ void visit_fields(Record& r, Visit&& visit) {
   visit("example_id", r.example_id);
   visit("task", r.task);
   visit("bucket", r.bucket);
+  visit("language", r.language);
   visit("tokens", r.tokens);
   visit("kv_heads", r.kv_heads);
   visit("amax", r.amax);
@@ -201,6 +213,7 @@ constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
+constexpr std::string_view kind_of(const CurveRecord&) { return "curve"; }
 constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }

@@ -13,7 +13,7 @@
 namespace kv {
 
 /// Version of the records' fields; a file with another one is refused.
-inline constexpr int64_t kRecordSchema = 4;
+inline constexpr int64_t kRecordSchema = 5;
 
 /// All records of a run, by kind, in the order in which they were written.
 struct Records {
@@ -29,6 +29,7 @@ struct Records {
   std::vector<SupportRecord> supports;
   std::vector<FactsRecord> facts;
   std::vector<ServedRecord> served;
+  std::vector<CurveRecord> curves;
 };
 
 /// The records of a finished or interrupted run; the file is not touched. A last line without its
@@ -66,6 +67,7 @@ class RecordLog {
   void append(const SupportRecord& record);
   void append(const FactsRecord& record);
   void append(const ServedRecord& record);
+  void append(const CurveRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
   void append(std::span<const ExampleRecord> records);
   void append(std::span<const GenerationRecord> records);
@@ -89,6 +91,7 @@ class RecordLog {
   const std::vector<SupportRecord>& supports() const { return records_.supports; }
   const std::vector<FactsRecord>& facts() const { return records_.facts; }
   const std::vector<ServedRecord>& served() const { return records_.served; }
+  const std::vector<CurveRecord>& curves() const { return records_.curves; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& machine() const { return machine_; }
 

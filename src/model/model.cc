@@ -36,7 +36,8 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const Checkpoint> check
 std::vector<LayerGeometry> layer_geometry(const ModelSpec& spec) {
   std::vector<LayerGeometry> out;
   for (int layer = 0; layer < spec.num_layers; ++layer)
-    out.push_back({spec.num_kv_heads, spec.head_dim, spec.window(layer)});
+    out.push_back({spec.num_kv_heads, spec.head_dim, spec.window(layer),
+                   spec.latent ? spec.latent->kv_rank : 0});
   return out;
 }
 
@@ -46,6 +47,7 @@ float Model::softmax_scale() const { return static_cast<float>(spec().score_scal
 
 std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
                                                     std::vector<float> offset) const {
+  if (spec().latent) throw ValueError("key offset: of a latent, V would have it too");
   if (layer < 0 || layer >= spec().num_layers ||
       std::ssize(offset) != spec().num_kv_heads * spec().head_dim) {
     throw ValueError(fmt::format(
@@ -58,6 +60,7 @@ std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
 }
 
 std::shared_ptr<const Model> Model::with_token_dispersion(TokenDispersion dispersion) const {
+  if (spec().latent) throw ValueError("token dispersion: of a latent, V would have it too");
   std::shared_ptr<Model> planted(new Model(*this));
   planted->dispersion_ = std::move(dispersion);
   return planted;
@@ -111,10 +114,13 @@ void Model::logits(const HiddenStates& hidden, std::span<const int64_t> rows, fl
              hidden.normed_.begin() + (row + 1) * size);
   }
   const auto lock = all_threads();
-  const TensorView y =
-      TensorView::contiguous(out, DType::kF32, {std::ssize(rows), spec().vocab_size});
-  matmul(weights_->head, TensorView::contiguous(x.data(), DType::kBF16, {std::ssize(rows), size}),
-         y);
+  head_logits(x, out);
+}
+
+void Model::head_logits(std::span<const uint16_t> rows, float* out) const {
+  const int64_t size = spec().hidden_size, count = std::ssize(rows) / size;
+  const TensorView y = TensorView::contiguous(out, DType::kF32, {count, spec().vocab_size});
+  matmul(weights_->head, TensorView::contiguous(rows.data(), DType::kBF16, {count, size}), y);
   if (spec().logit_soft_cap > 0) soft_cap(y, static_cast<float>(spec().logit_soft_cap));
 }
 

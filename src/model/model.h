@@ -27,9 +27,7 @@ namespace kv {
 struct Segment {
   std::span<const int32_t> tokens;
   int64_t first_position = 0;          // tokens that are in the cache before these
-  std::span<const int32_t> blocks;     // the sequence's blocks, new ones included
-  std::span<const int64_t> slots;      // [tokens] where their keys and values go
-  KvCache* cache = nullptr;            // the arm's pages
+  const BlockTable* table = nullptr;   // the sequence's blocks in the arm's cache, new ones too
   const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
   Rounding rounding = Rounding::kNearestEven;
   StoredValues values = StoredValues::kOfFormat;
@@ -113,6 +111,7 @@ class Model {
   struct Weights;
   class ForwardPass;
   Model() = default;
+  void head_logits(std::span<const uint16_t> rows, float* out) const;
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<const Weights> weights_;
   int64_t weight_bytes_ = 0;

@@ -20,16 +20,33 @@ struct AttentionTap {
   const uint16_t* k =
       nullptr;  // [num_tokens, num_kv_heads, head_dim] bf16, what is given to store_kv
   const uint16_t* v = nullptr;  // as k
+  // Not 0: k is a latent with the part of the key that turns behind it (MLA), q is what meets it,
+  // and v is k, of which V is the first so many values, read through K's scale.
+  int64_t latent_values = 0;
   // [num_tokens] what k was multiplied by for storage, and what is read is divided by; null: 1.
   const float* key_factors = nullptr;
   const float* residual =
       nullptr;  // [num_tokens, hidden_size], what the block's output is added to
   const float* block_out = nullptr;  // [num_tokens, hidden_size], what the block adds
+  const float* next_norm = nullptr;  // [hidden_size], weights of the norm that reads the sum
+
+  int64_t value_dim() const { return latent_values > 0 ? latent_values : head_dim; }
 
   /// What the block would add for other attention outputs (projection and norm after it): in [rows,
-  /// num_q_heads * head_dim] f32, out [rows, hidden_size] f32; rounds its input to BF16 as the
+  /// num_q_heads * value_dim()] f32, out [rows, hidden_size] f32; rounds its input to BF16 as the
   /// model does.
   std::function<void(const float* in, int64_t rows, float* out)> project;
+};
+
+/// What the last layer gives for consecutive tokens of one sequence.
+struct OutputTap {
+  int64_t sequence = 0, first_position = 0, num_tokens = 0;
+  int64_t hidden_size = 0, vocab_size = 0;
+  const uint16_t* normed = nullptr;   // [num_tokens, hidden_size] bf16, what the head reads
+  const float* final_norm = nullptr;  // [hidden_size], weights of the norm before the head
+
+  /// Logits of any rows: in [rows, hidden_size] bf16, out [rows, vocab_size] f32.
+  std::function<void(const uint16_t* in, int64_t rows, float* out)> logits;
 };
 
 /// Sees every layer of every sequence of a forward pass, in order of layers. The sequence's earlier
@@ -38,6 +55,7 @@ class AttentionObserver {
  public:
   virtual ~AttentionObserver() = default;
   virtual void on_attention(const AttentionTap& tap) = 0;
+  virtual void on_output(const OutputTap&) {}  // after the last layer
 };
 
 }  // namespace kv

@@ -40,9 +40,11 @@ struct AttendParams {
 /// included.
 ///
 /// q, out       [num_tokens, num_q_heads, head_dim]; q bf16, out bf16 or f32; num_q_heads a
-/// multiple of num_kv_heads block_table  [num_seqs, max_blocks] int32, -1 = none seq_lens
-/// [num_seqs] tokens in the cache, the queries' own included; 0 with no queries is allowed
-/// query_start  [num_seqs + 1] rows of q of each sequence: query i of sequence s stands at position
+/// multiple of num_kv_heads. Over latents out has value_dim values: V is the first value_dim of K,
+/// read through K's scale (v_scale is not read), CPU only. block_table  [num_seqs, max_blocks]
+/// int32, -1 = none seq_lens [num_seqs] tokens in the cache, the queries' own included; 0 with no
+/// queries is allowed query_start  [num_seqs + 1] rows of q of each sequence: query i of sequence s
+/// stands at position
 ///              seq_lens[s] - num_queries + i and sees the positions up to its own
 /// k_scale      [num_kv_heads] fp32 > 0 for a format with static scales, else not read
 /// sinks        [num_q_heads] or empty: exp(sink) joins the softmax's denominator
@@ -53,10 +55,11 @@ struct AttendParams {
 /// prefill.
 ///
 /// Slots at and after seq_len are never read; nor, on the CPU, do those before every query's window
-/// change anything, though their blocks must be blocks of the cache. A query's result is the same
-/// bits whatever else is in the call and however its prefill was chunked, for one keys_per_split on
-/// one device. FLOPs: 4 * head_dim per query head and visible key; bytes: the visible pages, once
-/// per sequence and KV head. Throws ShapeError, ValueError, UnsupportedError.
+/// change anything, and blocks that end before first_key_kept() of its first query may be -1. A
+/// query's result is the same bits whatever else is in the call and however its prefill was
+/// chunked, for one keys_per_split on one device. FLOPs: 4 * head_dim per query head and visible
+/// key; bytes: the visible pages, once per sequence and KV head. Throws ShapeError, ValueError,
+/// UnsupportedError.
 ///
 /// Several caches (arms) are served by one call, so that their work shares the threads; what ran is
 /// told for each.

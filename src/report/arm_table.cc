@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "evaluate/predicted_kld.h"
 #include "kvscale/error.h"
 #include "report/numbers.h"
 #include "report/text_table.h"
@@ -34,7 +35,34 @@ std::string mean_with_error(double mean, double se, int decimals, bool unicode) 
 }
 
 std::string ArmRow::kld_text(bool unicode) const {
-  return is_control() ? "" : mean_with_error(record->kld, record->kld_se, 4, unicode);
+  if (is_control()) return "";
+  const std::string mean = mean_with_error(record->kld, record->kld_se, 4, unicode);
+  if (record->non_finite == 0) return mean;
+  return fmt::format("{}, {} tokens not finite", mean, grouped(record->non_finite));
+}
+
+std::string kld_head(const std::vector<ArmRow>& arms, bool unicode) {
+  const bool has_errors = std::ranges::any_of(arms, [](const ArmRow& arm) {
+    return !arm.is_control() && std::isfinite(arm.record->kld_se) && arm.record->kld_se > 0;
+  });
+  return !has_errors ? "KLD" : unicode ? "KLD ± se" : "KLD +- se";
+}
+
+std::string ArmRow::predicted_text() const {
+  return predicted_kld && !is_control() ? significant(*predicted_kld, 2) : "";
+}
+
+void add_predictions(std::span<const RangeRecord> ranges, const CurveRecord& curve,
+                     std::vector<ArmRow>& arms) {
+  for (ArmRow& arm : arms) {
+    const double kld = predicted_kld(ranges, curve, arm.spec);
+    if (std::isfinite(kld)) arm.predicted_kld = kld;
+  }
+}
+
+bool has_predictions(const std::vector<ArmRow>& arms) {
+  return std::ranges::any_of(
+      arms, [](const ArmRow& arm) { return !arm.is_control() && arm.predicted_kld.has_value(); });
 }
 
 std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
@@ -47,7 +75,7 @@ std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
   }
   std::vector<ArmRow> rows;
   for (const ArmRecord& record : arms) {
-    ArmRow row{&record, ArmSpec::parse(record.arm), record.nll - control->nll, std::nullopt};
+    ArmRow row{&record, ArmSpec::parse(record.arm), record.nll - control->nll, {}, {}};
     const auto capacity =
         std::find_if(capacities.begin(), capacities.end(),
                      [&](const CapacityRecord& r) { return r.arm == record.arm; });
@@ -58,25 +86,32 @@ std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
 }
 
 std::string arm_text(const std::vector<ArmRow>& arms, const TextStyle& style) {
+  // A narrow terminal has no room for it; the page and the JSON have it.
+  const bool is_predicted = has_predictions(arms) && style.width >= 90;
   std::string out = paragraph(
-      "Quality per token over the same text, in nats; same top: share of tokens with the same most "
-      "likely successor; capacity: tokens in the same memory, relative to BF16.",
+      fmt::format("Quality per token over the same text, in nats; {}same top: share of tokens with "
+                  "the same most likely successor; capacity: tokens in the same memory, relative "
+                  "to BF16.",
+                  is_predicted ? "predicted: KLD by the pass of the control alone; " : ""),
       style);
-  const std::vector<TextColumn> columns = {
+  std::vector<TextColumn> columns = {
       {"arm", false, true}, {"BF16 layers", false, true},
       {"tokens"},           {"NLL"},
-      {"to BF16"},          {style.unicode ? "KLD ± se" : "KLD +- se", true, true},
-      {"same top"},         {"capacity"}};
+      {"to BF16"},          {kld_head(arms, style.unicode), true, true}};
+  if (is_predicted) columns.push_back({"predicted"});
+  columns.insert(columns.end(), {{"same top"}, {"capacity"}});
   std::vector<std::vector<TextCell>> rows;
   for (const ArmRow& arm : arms) {
-    rows.push_back({{arm.base()},
-                    {arm.bf16_layers()},
-                    {grouped(arm.record->tokens)},
-                    {fixed(arm.record->nll, 3)},
-                    {arm.is_control() ? "" : signed_fixed(arm.delta_nll, 3)},
-                    {arm.kld_text(style.unicode)},
-                    {arm.is_control() ? "" : percent(arm.record->same_top)},
-                    {arm.gain ? fixed(*arm.gain, 3) + "x" : ""}});
+    std::vector<TextCell> cells = {{arm.base()},
+                                   {arm.bf16_layers()},
+                                   {grouped(arm.record->tokens)},
+                                   {fixed(arm.record->nll, 3)},
+                                   {arm.is_control() ? "" : signed_fixed(arm.delta_nll, 3)},
+                                   {arm.kld_text(style.unicode)}};
+    if (is_predicted) cells.push_back({arm.predicted_text()});
+    cells.push_back({arm.is_control() ? "" : percent(arm.record->same_top)});
+    cells.push_back({arm.gain ? fixed(*arm.gain, 3) + "x" : ""});
+    rows.push_back(std::move(cells));
   }
   return out + text_table(columns, rows, style);
 }

@@ -34,7 +34,7 @@ std::string set_text(const char* what, const ScoreSet& set) {
 
 /// Buckets, overall and, where the files know of it, validity.
 std::vector<ComparisonRow> shown_rows(const ScoreComparison& comparison) {
-  std::vector<ComparisonRow> rows = rows_of(comparison.table, comparison.options);
+  std::vector<ComparisonRow> rows = rows_of(comparison.table);
   if (!comparison.has_validity) rows.pop_back();
   return rows;
 }

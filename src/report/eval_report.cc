@@ -58,11 +58,11 @@ void add_errors(OrderedJson& json, const LogitSummary& summary) {
 
 OrderedJson bucket_json(const std::string& bucket, const LogitSummary& summary) {
   OrderedJson json = {{"bucket", bucket},
-               {"tokens", summary.n},
-               {"nll", json_number(candidate_nll(summary))},
-               {"kld", json_number(summary.kld.mean)},
-               {"kld_se", json_number(summary.kld.se_cluster)},
-               {"same_top", json_number(summary.same_top)}};
+                      {"tokens", summary.n},
+                      {"nll", json_number(candidate_nll(summary))},
+                      {"kld", json_number(summary.kld.mean)},
+                      {"kld_se", json_number(summary.kld.se_cluster)},
+                      {"same_top", json_number(summary.same_top)}};
   add_errors(json, summary);
   return json;
 }
@@ -71,13 +71,13 @@ OrderedJson arm_json(const ArmRow& row, std::span<const LogitRecord> logits) {
   const ArmRecord& record = *row.record;
   const std::vector<LogitRecord> own = records_of(logits, record.arm);
   OrderedJson json = {{"arm", record.arm},
-               {"tokens", record.tokens},
-               {"nll", json_number(record.nll)},
-               {"kld", json_number(record.kld)},
-               {"kld_se", json_number(record.kld_se)},
-               {"same_top", json_number(record.same_top)},
-               {"capacity_gain", row.gain ? json_number(*row.gain) : OrderedJson(nullptr)},
-               {"record", record.record_id}};
+                      {"tokens", record.tokens},
+                      {"nll", json_number(record.nll)},
+                      {"kld", json_number(record.kld)},
+                      {"kld_se", json_number(record.kld_se)},
+                      {"same_top", json_number(record.same_top)},
+                      {"capacity_gain", row.gain ? json_number(*row.gain) : OrderedJson(nullptr)},
+                      {"record", record.record_id}};
   if (!own.empty()) add_errors(json, summarize(own));
   OrderedJson buckets = OrderedJson::array();
   for (const std::string& bucket : distinct(own, &LogitRecord::bucket)) {
@@ -116,13 +116,13 @@ std::vector<ArmRecord> arms_of(std::span<const LogitRecord> logits) {
   for (const std::string& arm : distinct(logits, &LogitRecord::arm)) {
     const LogitSummary summary = summarize(records_of(logits, arm));
     out.push_back({"arm/" + arm, arm, summary.n, candidate_nll(summary), summary.kld.mean,
-                   summary.kld.se_cluster, summary.same_top});
+                   summary.kld.se_cluster, summary.same_top, summary.non_finite});
   }
   return out;
 }
 
 OrderedJson arms_json(std::span<const ArmRecord> arms, std::span<const LogitRecord> logits,
-               std::span<const CapacityRecord> capacities) {
+                      std::span<const CapacityRecord> capacities) {
   OrderedJson out = OrderedJson::array();
   for (const ArmRow& row : make_arm_rows(arms, capacities)) out.push_back(arm_json(row, logits));
   return out;
@@ -135,6 +135,7 @@ std::string eval_json(const EvalReport& report) {
                      {"arms", arms_json(arms, report.logits, report.capacities)}};
   if (!report.divergence.empty()) out["divergence"] = divergence_json(report.divergence);
   out["notices"] = report.notices;
+  out["alarms"] = report.alarms;
   out["run"] = json_of(report.run);
   return json_text(out);
 }
@@ -153,6 +154,7 @@ std::string eval_text(const EvalReport& report, const TextStyle& style) {
   }
   if (!report.divergence.empty()) out += '\n' + divergence_text(report.divergence, style);
   for (const std::string& notice : report.notices) out += '\n' + paragraph(notice, style);
+  for (const std::string& alarm : report.alarms) out += '\n' + paragraph(alarm, style);
   const std::string facts = run_text(report.run, style);
   if (!facts.empty()) out += '\n' + facts;
   out.pop_back();

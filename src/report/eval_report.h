@@ -22,6 +22,7 @@ struct EvalReport {
   std::vector<CapacityRecord> capacities;  // by arm
   std::vector<DivergenceRow> divergence;   // where continuations were generated
   std::vector<std::string> notices;        // what a reader should know of the scales
+  std::vector<std::string> alarms;         // arms whose logits ask for more examples
 };
 
 /// `arms[]` of `eval` and `scan`: arm, tokens, nll, kld, kld_se, same_top, and per `buckets[]` the

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "report/arm_table.h"
 #include "report/eval_report.h"
 #include "report/json_values.h"
 #include "report/range_grid.h"
@@ -14,6 +15,7 @@ OrderedJson layer_json(const RangeRecord& record) {
   OrderedJson json = {{"layer", record.layer}, {"side", record.side}, {"layout", record.layout}};
   // Of K alone, V alone, and of both together on side "kv", which has nothing else.
   json["block_damage"] = json_number(record.block_damage);
+  json["normed_damage"] = json_number(record.normed_damage);
   if (record.side != "kv") {
     json[record.side == "k" ? "score_noise" : "value_noise"] = {
         {"mean", json_number(record.noise_mean)},
@@ -30,6 +32,23 @@ OrderedJson layer_json(const RangeRecord& record) {
   json["queries"] = record.queries;
   json["record"] = record.record_id;
   return json;
+}
+
+/// The arms, each with what the pass of the control expected of it, and the pass's curve.
+OrderedJson predicted_arms_json(const ScanReport& report) {
+  OrderedJson json = arms_json(report.arms, report.logits, report.capacities);
+  std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
+  add_predictions(report.ranges, report.curve, arms);
+  for (size_t i = 0; i < arms.size(); ++i) {
+    if (arms[i].predicted_kld) json[i]["predicted_kld"] = *arms[i].predicted_kld;
+  }
+  return json;
+}
+
+OrderedJson curve_json(const CurveRecord& curve) {
+  return {{"squared_errors", json_numbers(curve.errors)},
+          {"klds", json_numbers(curve.klds)},
+          {"positions", curve.positions}};
 }
 
 OrderedJson totals_json(const RangeGrid& grid) {
@@ -49,7 +68,8 @@ std::string scan_json(const ScanReport& report) {
   return json_text({{"model", json_of(report.model)},
                     {"prompts", json_of(report.prompts)},
                     {"sentence", scan_sentence(report)},
-                    {"arms", arms_json(report.arms, report.logits, report.capacities)},
+                    {"arms", predicted_arms_json(report)},
+                    {"kld_curve", curve_json(report.curve)},
                     {"bf16_layers", report.bf16_layers},
                     {"block_damage_squared", totals_json(grid)},
                     {"layers", std::move(layers)},

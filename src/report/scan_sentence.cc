@@ -18,6 +18,7 @@ namespace {
 using thresholds::kCalibrationHarm;
 using thresholds::kRepairShare;
 using thresholds::kSafeKld;
+using thresholds::kSafeSameTop;
 
 using Rows = std::vector<const RangeRow*>;
 
@@ -193,6 +194,13 @@ std::string clean_sentence(const Findings& f, size_t layout) {
     return fmt::format(
         "No layer is above {} nats of score noise under FP8 with {}; what that costs was not run.",
         thresholds::kDoubtfulNoise, label);
+  }
+  if (arm->record->kld < kSafeKld && arm->record->same_top < kSafeSameTop) {
+    return fmt::format(
+        "No layer's keys stand out, and KLD under FP8 with {} is {} nats, yet only {} of the top "
+        "tokens are those of BF16: the text may stay fluent and its content not, let `kvscale "
+        "decide` judge it.",
+        label, significant(arm->record->kld, 2), percent(arm->record->same_top));
   }
   if (!(arm->record->kld < kSafeKld)) {
     return fmt::format(

@@ -90,7 +90,8 @@ std::string heat_map(const RangeGrid& grid, const TextStyle& style) {
 std::string scan_text(const ScanReport& report, const TextStyle& style) {
   check_style(style);
   const RangeGrid grid = make_range_grid(report.ranges);
-  const std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
+  std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
+  add_predictions(report.ranges, report.curve, arms);
   std::string out = model_text(report.model, report.prompts, style);
   out += '\n';
   out += paragraph(

@@ -119,11 +119,11 @@ TestCase shift_case(const ArmTable& table) {
   return out;
 }
 
-Suite comparison(const ArmTable& table, const DecideOptions& options) {
+Suite comparison(const ArmTable& table) {
   Suite out{table.block + "/" + table.arm, {}};
   for (const BucketRow& row : table.buckets) {
     out.cases.push_back({row.bucket, result_of(row.verdict), std::string(name(row.verdict)),
-                         describe(row, options.margin.bucket, table.look.alpha)});
+                         describe(row, row.margin, table.look.alpha)});
   }
   for (const auto& [label, row] :
        {std::pair<std::string, const OverallRow*>{"overall", &table.overall},
@@ -156,7 +156,7 @@ std::vector<Suite> suites_of(const VerdictReport& report) {
       is_last &=
           verdict.tables[later].arm != table.arm || verdict.tables[later].reference != kControlArm;
     }
-    out.push_back(comparison(table, verdict.options));
+    out.push_back(comparison(table));
     skip_unless_decisive(out.back(), table, verdict, is_last);
   }
   return out;

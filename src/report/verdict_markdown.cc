@@ -72,7 +72,7 @@ std::string comparison(const ArmTable& table, const DecideOptions& options,
   std::vector<std::vector<std::string>> rows = {
       {"bucket", "n (docs)", "BF16", "arm", "difference, points", "lost/won", "margin", "verdict"}};
   if (table.reference != "bf16") rows.front()[2] = "ref.";
-  for (const ComparisonRow& row : rows_of(table, options)) {
+  for (const ComparisonRow& row : rows_of(table)) {
     rows.push_back({cell(row.label), fmt::format("{} ({})", grouped(row.n), grouped(row.documents)),
                     fixed(100 * row.mean_ctrl, 1), fixed(100 * row.mean_cand, 1),
                     points_interval(row.diff, row.interval),

@@ -116,7 +116,7 @@ bool has_control(const std::vector<ArmRecord>& arms) {
 std::set<std::string> shown_records(const VerdictReport& report) {
   std::set<std::string> shown;
   for (const ArmTable& table : report.verdict.tables) {
-    for (const ComparisonRow& row : rows_of(table, report.verdict.options)) shown.insert(row.id);
+    for (const ComparisonRow& row : rows_of(table)) shown.insert(row.id);
   }
   for (const ControlBucket& row : report.verdict.control) shown.insert(row.id);
   for (const RangeRecord& record : report.records.ranges) shown.insert(record.record_id);

@@ -30,13 +30,17 @@ IntervalChart difference_chart(const ArmTable& table, const DecideOptions& optio
   chart.title =
       fmt::format("{} minus {} by bucket, block {}", table.arm, reference_name(table), table.block);
   chart.axis = fmt::format("difference of the mean score, points, {} interval", confidence(table));
-  chart.lines = {{0, "0", false},
-                 {-100 * options.margin.bucket,
-                  fmt::format("margin -{}", significant(100 * options.margin.bucket, 3)), true}};
+  const bool is_absolute = options.margin.recovery == 0;
+  chart.lines = {{0, "0", false}};
+  if (is_absolute) {
+    chart.lines.push_back({-100 * options.margin.bucket,
+                           fmt::format("margin -{}", significant(100 * options.margin.bucket, 3)),
+                           true});
+  }
   std::vector<std::string> words;
-  for (const ComparisonRow& row : rows_of(table, options)) {
-    const bool is_bucket =
-        row.margin == options.margin.bucket && row.label != "overall" && row.label != "validity";
+  for (const ComparisonRow& row : rows_of(table)) {
+    const bool is_bucket = is_absolute && row.margin == options.margin.bucket &&
+                           row.label != "overall" && row.label != "validity";
     const std::string label =
         is_bucket ? row.label
                   : fmt::format("{} (margin {})", row.label, significant(100 * row.margin, 3));
@@ -69,9 +73,9 @@ HtmlRow comparison_row(const ComparisonRow& row) {
           row.id};
 }
 
-void add_comparison_table(Markup& html, const ArmTable& table, const DecideOptions& options) {
+void add_comparison_table(Markup& html, const ArmTable& table) {
   std::vector<HtmlRow> rows;
-  for (const ComparisonRow& row : rows_of(table, options)) rows.push_back(comparison_row(row));
+  for (const ComparisonRow& row : rows_of(table)) rows.push_back(comparison_row(row));
   add_table(
       html,
       fmt::format("Scores in points (of 100); difference {} minus {} with its {} interval; lost: "
@@ -191,7 +195,7 @@ void add_comparison_section(Markup& html, const Verdict& verdict) {
     html.open("figure");
     draw(html, difference_chart(table, verdict.options, ++number));
     html.close();
-    add_comparison_table(html, table, verdict.options);
+    add_comparison_table(html, table);
   }
   html.close();
 }

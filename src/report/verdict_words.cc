@@ -30,6 +30,14 @@ std::vector<std::string> buckets_with(const ArmTable& table,
 std::string pass_sentence(const ArmTable& table, const DecideOptions& options) {
   int64_t least = table.overall.n;
   for (const BucketRow& row : table.buckets) least = std::min(least, row.n);
+  if (options.margin.recovery > 0) {
+    return fmt::format(
+        "keeping at least {} of {}'s score in every bucket and overall (one-sided level {}, n >= "
+        "{} "
+        "a bucket)",
+        percent(options.margin.recovery), table.reference == "bf16" ? "BF16" : table.reference,
+        significant(table.look.alpha, 3), grouped(least));
+  }
   return fmt::format(
       "not worse than {} by more than {} in any bucket and {} overall (one-sided level {}, n >= {} "
       "a bucket)",
@@ -46,6 +54,13 @@ std::string outcome_words(const Verdict& verdict) {
 }
 
 std::string margin_words(const DecideOptions& options) {
+  if (options.margin.recovery > 0) {
+    return fmt::format(
+        "at least {} of the control's score in every bucket and overall, {} for validity (margin "
+        "{}; one-sided level {})",
+        percent(options.margin.recovery), plural_points(options.margin.validity), options.preset,
+        significant(options.alpha_accept, 3));
+  }
   return fmt::format("{} a bucket, {} overall, {} for validity (margin {}; one-sided level {})",
                      plural_points(options.margin.bucket),
                      significant(100 * options.margin.overall, 3),
@@ -79,12 +94,12 @@ std::string verdict_words(BucketVerdict verdict) {
   return "";
 }
 
-std::vector<ComparisonRow> rows_of(const ArmTable& table, const DecideOptions& options) {
+std::vector<ComparisonRow> rows_of(const ArmTable& table) {
   std::vector<ComparisonRow> out;
   for (const BucketRow& row : table.buckets) {
     out.push_back({row.id, row.bucket, row.n, row.documents, row.mean_ctrl, row.mean_cand, row.diff,
-                   row.losses, row.gains, row.deff, options.margin.bucket, row.interval,
-                   row.verdict, row.p_ni, row.p_loss_holm, row.note});
+                   row.losses, row.gains, row.deff, row.margin, row.interval, row.verdict, row.p_ni,
+                   row.p_loss_holm, row.note});
   }
   const auto add = [&](const OverallRow& row, const std::string& label) {
     out.push_back({row.id, label, row.n, row.documents, row.mean_ctrl, row.mean_cand, row.diff,
@@ -102,7 +117,8 @@ std::string comparison_sentence(const ArmTable& table, const DecideOptions& opti
   using enum BucketVerdict;
   if (table.is_material) {
     return fmt::format("{} loses more than {} ({}).", table.arm,
-                       plural_points(options.margin.bucket),
+                       options.margin.recovery > 0 ? "its share of the control's score"
+                                                   : plural_points(options.margin.bucket),
                        fmt::join(buckets_with(table, {kMaterialLoss}), "; "));
   }
   if (table.is_shift()) {

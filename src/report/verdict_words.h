@@ -34,7 +34,7 @@ struct ComparisonRow {
 };
 
 /// Buckets first, then overall and validity.
-std::vector<ComparisonRow> rows_of(const ArmTable& table, const DecideOptions& options);
+std::vector<ComparisonRow> rows_of(const ArmTable& table);
 
 /// "non-inferior", "material loss", ...
 std::string verdict_words(BucketVerdict verdict);

@@ -70,6 +70,21 @@ std::vector<Document> dealt_to_looks(std::vector<Document> documents,
   return out;
 }
 
+using Groups = std::map<std::string, std::vector<const Document*>>;
+
+/// Groups of documents by their bucket, shortest first.
+std::vector<std::pair<std::string, const std::vector<const Document*>*>> in_order(
+    const Groups& groups, const std::vector<int64_t>& buckets) {
+  std::vector<std::pair<std::string, const std::vector<const Document*>*>> out;
+  for (const int64_t edge : buckets) {
+    const std::string bucket = fmt::format("{}", edge);
+    for (const auto& [group, documents] : groups) {
+      if (documents.front()->bucket == bucket) out.emplace_back(bucket, &documents);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void judge_whole_answers(std::vector<Document>& documents) {
@@ -144,7 +159,10 @@ void StudyBlocks::deal_prompts() {
         too_long, options_.buckets.back(), longest));
   }
   for (const auto& [bucket, prompts] : answered) {
-    deal(prompts, kBlocks);
+    // Each language by itself, so that calibration gets the evaluation's shares of them.
+    std::map<std::string_view, std::vector<const Prompt*>> languages;
+    for (const Prompt* prompt : prompts) languages[prompt->language].push_back(prompt);
+    for (const auto& [language, some] : languages) deal(some, kBlocks);
     expect_every_block(bucket, prompts);
   }
   deal(unanswered, {"E2", "CAL"});
@@ -201,6 +219,7 @@ std::vector<Document> StudyBlocks::user_documents(const std::string& block) cons
     document.task = "user";
     document.bucket = bucket;
     document.target_tokens = std::ssize(prompt.tokens);
+    document.language = prompt.language;
     document.context.assign(prompt.tokens.begin(), prompt.tokens.end() - 1);
     Question question;
     question.id = prompt.id;
@@ -252,22 +271,33 @@ std::vector<Prompt> StudyBlocks::contexts(const std::string& block, int64_t per_
 }
 
 std::vector<CalibrationExample> StudyBlocks::calibration_examples() {
-  std::map<std::string, std::vector<const Document*>> buckets;
+  const bool is_generated = options_.decide.tasks_from_generators;
+  // What calibration has as large a share of as the evaluation: lengths and, of the user's
+  // documents, languages. ("512/en")
+  const auto group_of = [&](const Document& document) {
+    return document.bucket + '/' + (is_generated ? "" : document.language);
+  };
+  Groups groups;
   std::map<std::string, int64_t> available, evaluated;
-  for (const Document& document : documents("CAL")) buckets[document.bucket].push_back(&document);
-  if (!options_.decide.tasks_from_generators) {
-    for (const Document& document : documents("E1")) ++evaluated[document.bucket];
-    for (const auto& [bucket, here] : buckets) available[bucket] = std::ssize(here);
+  for (const Document& document : documents("CAL")) groups[group_of(document)].push_back(&document);
+  if (!is_generated) {
+    for (const auto& [group, here] : groups) available[group] = std::ssize(here);
+    for (const Document& document : documents("E1")) {
+      // One that calibration lacks is named when it has run.
+      if (groups.contains(group_of(document))) ++evaluated[group_of(document)];
+    }
     available = in_proportion(available, evaluated);
   }
   std::vector<CalibrationExample> out;
-  for (const int64_t edge : options_.buckets) {
-    const std::string bucket = fmt::format("{}", edge);
-    const std::vector<const Document*>& here = buckets[bucket];
-    for (const Document* one : options_.decide.tasks_from_generators
-                                   ? share_of_tasks(here, kCalibrationDocumentsPerBucket)
-                                   : spread(here, available[bucket])) {
-      const Prompt context{one->questions.front().id, "", one->context, {}, Check::kContains};
+  for (const auto& [bucket, here] : in_order(groups, options_.buckets)) {
+    const std::string group = group_of(*here->front());
+    for (const Document* one : is_generated ? share_of_tasks(*here, kCalibrationDocumentsPerBucket)
+                                            : spread(*here, available[group])) {
+      const Prompt context{.id = one->questions.front().id,
+                           .cluster = "",
+                           .tokens = one->context,
+                           .accepted_answers = {},
+                           .language = one->language};
       out.push_back({context, one->task, bucket});
     }
   }

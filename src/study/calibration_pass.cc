@@ -92,7 +92,7 @@ class Examples {
     found_[i] = seen;
     if (log_ == nullptr) return;
     log_->append(amax_record(observer, std::string(kCalibrationBlock), example.prompt.id,
-                             example.task, example.bucket));
+                             example.task, example.bucket, example.prompt.language));
   }
 
   std::vector<ExampleAmax> take() { return std::move(found_); }
@@ -145,13 +145,14 @@ CalibrationPass run_pass(const std::shared_ptr<const Model>& model,
 
 AmaxRecord amax_record(const AmaxObserver& observer, const std::string& block,
                        const std::string& example, const std::string& task,
-                       const std::string& bucket) {
+                       const std::string& bucket, const std::string& language) {
   AmaxRecord out;
   out.record_id = record_id_of(block, example);
   out.block = block;
   out.example_id = example;
   out.task = task;
   out.bucket = bucket;
+  out.language = language;
   out.tokens = observer.tokens(0);
   out.kv_heads = observer.num_kv_heads();
   out.amax = observer.amax();
@@ -173,6 +174,8 @@ Calibration calibration_of(const Model& model, const CalibrationPass& pass,
   std::vector<bool> fed(static_cast<size_t>(model.spec().vocab_size));
   Sha256 hash;
   for (const CalibrationExample& example : examples) {
+    ++counted.languages[example.prompt.language];
+    ++counted.task_mix[example.task];
     const std::vector<int32_t>& tokens = example.prompt.tokens;
     add_tokens(tokens, hash);
     for (const int32_t id : tokens) fed.at(static_cast<size_t>(id)) = true;

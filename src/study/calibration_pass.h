@@ -65,6 +65,6 @@ std::string prompts_sha256(std::span<const Prompt> prompts);
 /// What one context left in the control's cache, for the log: "amax/BLOCK/EXAMPLE".
 AmaxRecord amax_record(const AmaxObserver& observer, const std::string& block,
                        const std::string& example, const std::string& task,
-                       const std::string& bucket);
+                       const std::string& bucket, const std::string& language);
 
 }  // namespace kv

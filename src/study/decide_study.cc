@@ -73,7 +73,7 @@ Verdict DecideStudy::run() {
   if (served_) {
     served_preflight();
   } else {
-    facts_ = {control_fact()};
+    facts_ = {provenance_fact(), control_fact()};
   }
   if (is_worth_asking()) {
     choose_tasks();
@@ -98,6 +98,12 @@ Verdict DecideStudy::run() {
     }
     record_facts(runner_.facts(), log_);
   }
+}
+
+/// Without the model's hash no record says what it is about.
+PreflightFact DecideStudy::provenance_fact() const {
+  return {"PROVENANCE", !source_.model_sha256.empty(), "", "",
+          "model_sha256: expected the hash of the model that is judged, found none"};
 }
 
 /// A control that is broken itself says nothing about caches. Models of the compact form were not
@@ -250,7 +256,9 @@ const Calibration& DecideStudy::calibration() {
     }
   }
   calibration_ = read_calibration(file);
-  const auto differs = check_calibration(*calibration_, source_, model_->spec(), file.string());
+  CalibrationSource here = source_;
+  if (options_.decide.tasks_from_generators) here.seed = options_.seed;
+  const auto differs = check_calibration(*calibration_, here, model_->spec(), file.string());
   notices_.insert(notices_.end(), differs.begin(), differs.end());
   return *calibration_;
 }
@@ -340,7 +348,7 @@ void DecideStudy::record_amax(const Document& document, const std::string& block
   if (observer.tokens(0) == 0) return;  // the control has answered before
   const AmaxRecord record =
       amax_record(observer, block == "AA" ? "E1" : block, document.questions.front().id,
-                  document.task, document.bucket);
+                  document.task, document.bucket, document.language);
   if (!log_.has(record.record_id)) log_.append(record);
 }
 
@@ -409,6 +417,14 @@ void DecideStudy::record_support(const Ask& ask) {
     record.target = options_.decide.target;
     record.record_id = fmt::format("support/{}/{}", record.layout, record.target);
     const LayoutSupport found = support(record.layout, record.target);
+    if (model_->spec().latent) {
+      const auto runs = fp8_layouts(model_->geometry());
+      record.supported = std::ranges::find(runs, ArmSpec::parse(arm).layout) != runs.end();
+      record.reason = record.supported ? "of latents, whichever backend for MLA is picked"
+                                       : "the model caches a latent, one vector for all heads";
+      if (!log_.has(record.record_id)) log_.append(record);
+      continue;
+    }
     // What a server of it does is looked at, not looked up.
     record.supported = found.supported || served_;
     record.reason = std::string(served_ ? "judged by what its server does" : found.note);
@@ -428,6 +444,7 @@ void DecideStudy::record_calibration() {
   const std::vector<CalibrationExample> material = blocks_.calibration_examples();
   CalibrationSource source = source_;
   if (options_.decide.tasks_from_generators) {
+    source.seed = options_.seed;
     source.prompts += fmt::format(" and generated documents (block CAL, seed {})", options_.seed);
   }
   CalibrationOptions how;

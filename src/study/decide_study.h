@@ -56,6 +56,7 @@ class DecideStudy {
   void record_ranges(const Ask& ask);
   void record_kld(const Ask& ask);
 
+  PreflightFact provenance_fact() const;
   PreflightFact control_fact();
   void make_recorded_blocks();
   PreflightFact disjoint_fact(const std::string& block);

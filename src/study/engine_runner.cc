@@ -45,18 +45,19 @@ int64_t tokens_needed(const Document& document, int64_t block_size, int64_t max_
 /// Arms that run under one batch plan share an engine, so that their matmuls read the weights once.
 struct EngineRunner::Lane {
   bool repeat;
-  int64_t capacity;
+  int64_t capacity, sequences;
   Engine engine;
   std::vector<std::string> names;
 
-  Lane(bool is_repeat, int64_t tokens, std::shared_ptr<const Model> model, const BatchPlan& plan)
-      : repeat(is_repeat), capacity(tokens), engine(std::move(model), plan) {}
+  Lane(bool is_repeat, int64_t tokens, int64_t at_once, std::shared_ptr<const Model> model,
+       const BatchPlan& plan)
+      : repeat(is_repeat), capacity(tokens), sequences(at_once), engine(std::move(model), plan) {}
 
   int number_of(const RunnerArm& arm) {
     const auto found = std::ranges::find(names, arm.name);
     if (found != names.end()) return static_cast<int>(found - names.begin());
     names.push_back(arm.name);
-    return engine.add_arm(arm.arm.spec, arm.arm.scales, capacity);
+    return engine.add_arm(arm.arm.spec, arm.arm.scales, capacity, sequences);
   }
 };
 
@@ -74,10 +75,11 @@ EngineRunner::EngineRunner(std::shared_ptr<const Model> model, BatchPlan plan,
 
 EngineRunner::~EngineRunner() = default;
 
-EngineRunner::Lane& EngineRunner::lane_for(bool repeat, int64_t tokens) {
+EngineRunner::Lane& EngineRunner::lane_for(bool repeat, int64_t tokens, int64_t sequences) {
   // A longer document than any before needs larger caches; the facts of the smaller ones stay.
   for (auto& lane : lanes_) {
-    if (lane->repeat == repeat && lane->capacity >= tokens) return *lane;
+    if (lane->repeat == repeat && lane->capacity >= tokens && lane->sequences >= sequences)
+      return *lane;
   }
   BatchPlan plan = plan_;
   if (repeat) {
@@ -88,10 +90,11 @@ EngineRunner::Lane& EngineRunner::lane_for(bool repeat, int64_t tokens) {
   for (auto& lane : lanes_) {
     if (lane->repeat != repeat) continue;
     add_facts(*lane);
-    lane = std::make_unique<Lane>(repeat, tokens, model_, plan);
+    lane = std::make_unique<Lane>(repeat, std::max(tokens, lane->capacity),
+                                  std::max(sequences, lane->sequences), model_, plan);
     return *lane;
   }
-  return *lanes_.emplace_back(std::make_unique<Lane>(repeat, tokens, model_, plan));
+  return *lanes_.emplace_back(std::make_unique<Lane>(repeat, tokens, sequences, model_, plan));
 }
 
 void EngineRunner::add_facts(const Lane& lane) {
@@ -256,11 +259,12 @@ std::vector<std::vector<Answer>> EngineRunner::answer(const Document& document,
                                                       std::span<const RunnerArm> arms) {
   const int64_t tokens =
       tokens_needed(document, plan_.block_size, max_new_tokens_, sampling_.samples);
+  const int64_t sequences = 1 + std::ssize(document.questions) * sampling_.samples;
   std::vector<std::vector<Answer>> out(arms.size(), std::vector<Answer>(document.questions.size()));
   for (const bool repeat : {false, true}) {
     if (std::ranges::none_of(arms, [&](const RunnerArm& a) { return a.repeat == repeat; }))
       continue;
-    Lane& lane = lane_for(repeat, tokens);
+    Lane& lane = lane_for(repeat, tokens, sequences);
     DocumentRun run(lane.engine, document, sampling_);
     for (size_t i = 0; i < arms.size(); ++i) {
       if (arms[i].repeat != repeat) continue;

@@ -71,7 +71,7 @@ class PromptRecords {
 void append_amax(const AmaxObserver& observer, const std::string& block, const Prompt& prompt,
                  RecordLog& log) {
   const auto bucket = fmt::format("{}", length_bin(std::ssize(prompt.tokens)));
-  const AmaxRecord record = amax_record(observer, block, prompt.id, "", bucket);
+  const AmaxRecord record = amax_record(observer, block, prompt.id, "", bucket, prompt.language);
   if (!log.has(record.record_id)) log.append(record);
 }
 
@@ -128,8 +128,8 @@ void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const P
   }
   if (left.empty()) return;
   Engine engine(model, options.plan);
-  engine.add_arm(ArmSpec{}, std::nullopt, longest);
-  for (const ArmToRun& arm : arms) engine.add_arm(arm.spec, arm.scales, longest);
+  engine.add_arm(ArmSpec{}, std::nullopt, longest, 1);
+  for (const ArmToRun& arm : arms) engine.add_arm(arm.spec, arm.scales, longest, 1);
   for (const Prompt* prompt : left) {
     progress.check();
     std::vector<Sequence> sequences;
@@ -168,6 +168,7 @@ ArmRecord summarize_arm(const RecordLog& log, const std::string& block, const st
   out.kld = summary.kld.mean;
   out.kld_se = summary.kld.se_cluster;
   out.same_top = summary.same_top;
+  out.non_finite = summary.non_finite;
   return out;
 }
 

@@ -14,7 +14,7 @@ void observe(const std::shared_ptr<const Model>& model, std::span<const Prompt* 
   }
   if (prompts.empty()) return;
   Engine engine(model, plan);
-  engine.add_arm(ArmSpec{}, std::nullopt, longest);
+  engine.add_arm(ArmSpec{}, std::nullopt, longest, 1);
   for (size_t i = 0; i < prompts.size(); ++i) {
     progress.check();
     Sequence sequence = engine.start(0);

@@ -84,7 +84,7 @@ class EngineRunner : public Runner {
 
  private:
   struct Lane;
-  Lane& lane_for(bool repeat, int64_t tokens);
+  Lane& lane_for(bool repeat, int64_t tokens, int64_t sequences);
   void add_facts(const Lane& lane);
 
   std::shared_ptr<const Model> model_;

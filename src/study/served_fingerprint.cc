@@ -48,7 +48,7 @@ std::vector<std::vector<double>> emulate(const std::shared_ptr<const Model>& mod
   engine.add_arm(ArmSpec{}, std::nullopt, std::ssize(tokens));
   for (const size_t h : chosen) {
     const Hypothesis& one = hypotheses[h];
-    engine.add_arm(one.arm, one.scales, std::ssize(tokens), one.values);
+    engine.add_arm(one.arm, one.scales, std::ssize(tokens), 0, one.values);
   }
   std::vector<Sequence> sequences;
   for (int arm = 0; arm < engine.num_arms(); ++arm) sequences.push_back(engine.start(arm));
@@ -73,6 +73,11 @@ Fingerprint take_fingerprint(CompletionClient& control, CompletionClient& candid
                              std::span<const Hypothesis> hypotheses,
                              const FingerprintOptions& options, Progress& progress) {
   if (pieces.empty()) throw ValueError("fingerprint: expected a text of 32 tokens or more");
+  if (model->spec().latent) {
+    throw UnsupportedError(
+        "fingerprint: needed a cache of keys and values of heads, which the hypotheses are about; "
+        "this model stores latents (MLA)");
+  }
   FingerprintEvidence evidence(hypotheses.size());
   Fingerprint out;
   for (size_t i = 0; i < pieces.size(); ++i) {

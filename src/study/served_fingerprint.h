@@ -38,7 +38,8 @@ struct FingerprintOptions {
 
 /// Asks both servers for the logprobs of one text after the other (the control twice for the first
 /// one), emulates the same under each hypothesis that is still in question, and ends as soon as the
-/// answer is safe or the texts are used up. Throws the endpoint's errors.
+/// answer is safe or the texts are used up. Throws UnsupportedError for a model that stores
+/// latents, and the endpoint's errors.
 Fingerprint take_fingerprint(CompletionClient& control, CompletionClient& candidate,
                              const std::shared_ptr<const Model>& model,
                              std::span<const std::vector<int32_t>> pieces,

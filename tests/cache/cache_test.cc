@@ -138,6 +138,29 @@ TEST(Capacity, TokensThatFitAreWholeBlocksAndTheNextBlockDoesNotFit) {
   EXPECT_EQ(tokens_that_fit(layers, all(30, Format::kBf16), 128, int64_t{2} << 30), 93184);
 }
 
+/// DeepSeek-V2-Lite: 27 layers of a latent of 512 and 64 values that turn. One vector a token, not
+/// two; the static scale lies outside the pages.
+TEST(LatentCapacity, Case81OneVectorATokenNotTwo) {
+  const std::vector<LayerGeometry> layers(27, LayerGeometry{1, 576, 0, 512});
+  EXPECT_EQ(block_bytes(layers, all(27, Format::kBf16), 64), 27 * 64 * 1152);
+  EXPECT_EQ(block_bytes(layers, all(27, Format::kE4m3PerTensor), 64), 27 * 64 * 576);
+  EXPECT_EQ(block_bytes(layers, all(27, Format::kE4m3PerTokenTile), 64), 27 * 64 * 656);
+  const CacheBytes tensor = cache_bytes(layers, all(27, Format::kE4m3PerTensor), 1000);
+  EXPECT_EQ(tensor.code_bytes, 27 * 576'000);
+  EXPECT_EQ(tensor.static_scale_bytes, 27 * 4) << "one scale a layer: V is read through K's";
+  const CacheBytes tiles = cache_bytes(layers, all(27, Format::kE4m3PerTokenTile), 1000);
+  EXPECT_EQ(tiles.code_bytes, 27 * 640'000);
+  EXPECT_EQ(tiles.scale_bytes, 27 * 16'000);
+  EXPECT_EQ(tiles.static_scale_bytes, 0);
+  EXPECT_EQ(tokens_that_fit(layers, all(27, Format::kE4m3PerTokenTile), 64, 27 * 64 * 656 * 10),
+            640);
+  EXPECT_THROW(block_bytes(layers, all(27, Format::kE4m3PerTokenHead), 64), UnsupportedError);
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerTokenTile}) {
+    const KvCache cache(layers, all(27, format), 16, 3, PageOrder::kCpu);
+    EXPECT_EQ(cache.allocated_bytes(), 3 * block_bytes(layers, all(27, format), 16));
+  }
+}
+
 TEST(Capacity, OverflowIsAnError) {
   EXPECT_THROW(cache_bytes(geometry(1, 1 << 20, 1 << 20), all(1, Format::kBf16), int64_t{1} << 40),
                ValueError);
@@ -157,8 +180,8 @@ TEST(KvCache, AllocatesWhatThePlanSays) {
 TEST(BlockTable, ForkSharesAndTheFirstWriteToASharedBlockCopies) {
   KvCache cache(geometry(2, 1, 64), all(2, Format::kBf16), 4, 8, PageOrder::kNhd);
   BlockTable prefix(cache);
-  const std::vector<int64_t> slots = prefix.append(6);  // one full block, one half full
-  EXPECT_EQ(slots[5], prefix.blocks()[1] * 4 + 1);
+  prefix.append(6);  // one full block, one half full
+  EXPECT_EQ(prefix.slots(0, 5, 1), std::vector<int64_t>{prefix.blocks()[1] * 4 + 1});
   cache.layer(1).block(prefix.blocks()[1])[0] = 42;
   {
     BlockTable question = prefix.fork();
@@ -180,9 +203,64 @@ TEST(BlockTable, AppendIsAllOrNothing) {
   table.append(5);
   EXPECT_THROW(table.append(4), ValueError);
   EXPECT_EQ(table.seq_len(), 5);
-  EXPECT_EQ(table.append(3).size(), 3u);
+  table.append(3);
+  EXPECT_EQ(table.seq_len(), 8);
   table.truncate(4);
   EXPECT_EQ(cache.pool().num_free(), 1);
+}
+
+/// Two layers that keep all tokens around one that sees 100 of them.
+std::vector<LayerGeometry> one_window() { return {{1, 64, 0}, {1, 64, 100}, {1, 64, 0}}; }
+
+TEST(WindowPools, KeepTheWindowAndAPass) {
+  const WindowRoom room{2, 32};
+  // 99 earlier keys, up to 63 for alignment, 32 new: 14 blocks of 16, wherever they begin; for
+  // going back 163 tokens: 12; one that is shared and copied.
+  EXPECT_EQ(pool_blocks(one_window()[1], 16, 1000, room), 2 * (14 + 12 + 1));
+  EXPECT_EQ(pool_blocks(one_window()[1], 16, 50, room), 50) << "no more than the cache";
+  EXPECT_EQ(pool_blocks(one_window()[0], 16, 1000, room), 1000);
+  EXPECT_EQ(pool_blocks(one_window()[1], 16, 1000, {}), 1000) << "windows not applied";
+  const auto formats = all(3, Format::kE4m3PerTokenHead);
+  const KvCache cache(one_window(), formats, 16, 1000, PageOrder::kCpu, room);
+  EXPECT_EQ(cache.num_pools(), 2u);
+  EXPECT_EQ(cache.pool_of(1), 1u);
+  EXPECT_EQ(cache.window(1), 100);
+  EXPECT_EQ(cache.layer(1).num_blocks, 54);
+  EXPECT_EQ(cache.allocated_bytes(), pool_bytes(one_window(), formats, 16, 1000, room));
+  EXPECT_EQ(cache.allocated_bytes(),
+            (2 * 1000 + 54) * block_bytes({{1, 64, 0}}, all(1, formats[0].k), 16));
+}
+
+TEST(WindowPools, BlocksBeforeTheWindowAreGivenBack) {
+  KvCache cache(one_window(), all(3, Format::kBf16), 16, 1000, PageOrder::kCpu, {1, 16});
+  const int64_t free = cache.pool(1).num_free();
+  BlockTable table(cache);
+  for (int64_t first = 0; first < 1600; first += 16) {
+    table.append(16);
+    table.leave_windows(table.seq_len());
+    EXPECT_GE(cache.pool(1).num_free(), free - 11) << first;
+  }
+  EXPECT_EQ(cache.pool(0).num_free(), 900);
+  // Position 1600 sees from 1501 on; 1472 is the multiple of 64 before it.
+  EXPECT_EQ(table.blocks(1)[1472 / 16 - 1], -1);
+  EXPECT_EQ(table.blocks(1).size(), 100u);
+  EXPECT_EQ(cache.pool(1).num_free(), free - (1600 - 1472) / 16);
+  EXPECT_GE(table.slots(1, 1472, 128).front(), 0);
+
+  BlockTable fork = table.fork();
+  fork.append(160);
+  fork.leave_windows(1600);  // could go back
+  fork.truncate(1600);
+  EXPECT_EQ(fork.slots(1, 1472, 128), table.slots(1, 1472, 128)) << "the same blocks";
+  fork.append(160);
+  fork.leave_windows(1760);
+  EXPECT_THROW(fork.truncate(1600), ValueError);
+  EXPECT_EQ(fork.seq_len(), 1760);
+  fork.truncate(0);
+  EXPECT_EQ(cache.pool(1).num_free(), free - (1600 - 1472) / 16) << "the first still holds its own";
+  table.truncate(0);
+  EXPECT_EQ(cache.pool(0).num_free(), 1000);
+  EXPECT_EQ(cache.pool(1).num_free(), free);
 }
 
 TEST(BlockPool, MisuseIsAnError) {

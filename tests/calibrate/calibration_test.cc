@@ -57,6 +57,9 @@ Calibration two_layers(const std::string& created = "2026-01-31T12:00:00Z") {
   source.tool_version = "1";
   source.attention = "scalar";
   source.machine = "a machine";
+  source.languages = {{"", 1}, {"en", 1}};
+  source.task_mix = {{"niah_single", 2}};
+  source.seed = 7;
   source.created_utc = created;
   return finish_calibration(2, 2, examples, {}, nullptr, source);
 }
@@ -198,11 +201,11 @@ TEST_F(ScaleFile, TheSameCalibrationGivesTheSameBytesWhenever) {
 
 TEST_F(ScaleFile, OfAnotherSchemaIsRefusedByItsNumber) {
   std::string older = text_;
-  older.replace(older.find("\"schema\": 3"), 11, "\"schema\": 2");
+  older.replace(older.find("\"schema\": 4"), 11, "\"schema\": 3");
   rewrite(older);
   EXPECT_NE(message_of([&] {
               read_calibration(path_);
-            }).find("schema: expected 3, found 2: written by another version of kvscale"),
+            }).find("schema: expected 4, found 3: written by another version of kvscale"),
             std::string::npos);
 }
 
@@ -253,6 +256,34 @@ TEST_F(ScaleFile, AnyFieldOfAnotherModelIsAnErrorThatNamesIt) {
     change(other);
     EXPECT_EQ(refused(c, other).find(std::string("s.json: ") + message), 0u) << refused(c, other);
   }
+}
+
+TEST_F(ScaleFile, OfAnotherSeedOrWithAMixThatDoesNotAddUpIsRefusedByTheField) {
+  const ModelSpec model = model_of_two_layers();
+  Calibration c = two_layers();
+  add_model_fields(model, c.source);
+  CalibrationSource here = c.source;
+  here.seed = 8;
+  EXPECT_EQ(message_of([&] { check_calibration(c, here, model, "s.json"); }),
+            "s.json: seed: expected 8 (this run's), found 7");
+  c.source.seed.reset();
+  EXPECT_EQ(message_of([&] { check_calibration(c, here, model, "s.json"); }),
+            "s.json: seed: expected 8 (this run's), found none");
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string text = text_;
+    text.replace(text.find(from), from.size(), to);
+    rewrite(text);
+    return message_of([&] { read_calibration(path_); });
+  };
+  EXPECT_NE(refused("\"language\": \"en\",\n    \"examples\": 1",
+                    "\"language\": \"en\",\n    \"examples\": 2")
+                .find("dataset.languages: expected 2 examples, found 3"),
+            std::string::npos)
+      << text_;
+  EXPECT_NE(refused("\"task\": \"niah_single\"", "\"task\": 3").find("dataset.task_mix: expected"),
+            std::string::npos);
+  EXPECT_NE(refused("\"seed\": 7", "\"seed\": -7").find("seed: expected a whole number or null"),
+            std::string::npos);
 }
 
 TEST_F(ScaleFile, AnotherMachineOrVersionLoadsWithANotice) {

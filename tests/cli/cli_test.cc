@@ -118,10 +118,13 @@ TEST_F(Cli, EveryOptionOfDecideSaysItsDefault) {
   const std::string help = run("decide --help").out;
   for (const char* text :
        {"(default: 250 under standard, 50 under quick)",
-        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget"}) {
+        "(default: 4 under standard, 4 under quick)", "(default: standard)", "--budget", "--strict",
+        "--exhaustive", "--traffic"}) {
     EXPECT_TRUE(has(help, text)) << text << "\n" << help;
   }
   EXPECT_TRUE(has(run("decide tiny --budget 5 --documents 40").err, "--budget"));
+  EXPECT_TRUE(has(run("decide tiny --strict --buckets 128 --traffic 256:1").err,
+                  "expected shares of the buckets 128, found 256"));
 }
 
 TEST_F(Cli, HelpOfEveryCommandAnswers) {
@@ -218,12 +221,30 @@ TEST_F(Cli, NumbersOutOfRangeAreRefusedBeforeTheModelIsLoaded) {
         "decide tiny --buckets 0", "decide tiny --buckets 512,512", "decide tiny --buckets 99999",
         "decide tiny --tasks nope", "decide tiny --tasks copy_span,copy_span",
         "decide tiny --tasks all,copy_span", "bench fp8-error --arm fp8_head",
-        "bench fp8-error -p 64"}) {
+        "bench fp8-error -p 64", "bench",
+        "bench attention --device cuda --cells 8", "bench attention --device cuda --kv-heads 0",
+        "bench append --device cuda --tokens 0", "bench attention --device cuda --formats fp8"}) {
     const Result r = run(command);
     EXPECT_EQ(r.code, 1) << command << r.err;
     EXPECT_TRUE(has(r.err, "expected") || has(r.err, "not in")) << command << ": " << r.err;
     EXPECT_FALSE(has(r.err, "load weights")) << command;
   }
+}
+
+TEST_F(Cli, BenchesOfSingleOpsSayWhatTheyNeed) {
+  EXPECT_TRUE(has(run("bench attention --help").out, "--phase"));
+  EXPECT_TRUE(has(run("bench append").err, "--device"));
+  EXPECT_TRUE(has(run("bench append --device cpu").err, "supported: cuda, needed cpu"));
+  for (const char* unheard : {"bench --json append --device cuda", "bench -n 4 append --device cuda",
+                              "bench append --device cuda --q-heads 8"}) {
+    EXPECT_EQ(run(unheard).code, 1) << unheard;
+  }
+#ifndef KVSCALE_HAS_CUDA
+  const Result r = run("bench attention --device cuda --json");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(has(r.err, "cmake --preset cuda")) << r.err;
+#endif
 }
 
 TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {
@@ -354,7 +375,7 @@ TEST_F(Cli, EvalGoesOnFromThePromptsAndRefusesWhatItWouldPassOver) {
       {"--generate 4 --top-p 0.5", "expected --temperature"},
       {"--generate 4 --temperature 1 --top-p 0", "top_p"},
       {"--generate 4 --temperature 500", "temperature"},
-      {"--generate 257", "at most 256"}};
+      {"--generate 513", "at most 512"}};
   for (const auto& [options, message] : wrong) {
     const Result refused = run(base + options);
     EXPECT_EQ(refused.code, 1) << options;
@@ -410,7 +431,7 @@ TEST_F(Cli, CompareReadsTablesAndSampleLogs) {
 std::string example_line(const std::string& arm, int id, double score) {
   const std::string example = "q" + std::to_string(id);
   return Json({{"kind", "example"},
-               {"schema", 4},
+               {"schema", 5},
                {"record_id", "E1/" + arm + "/" + example},
                {"block", "E1"},
                {"arm", arm},

@@ -78,12 +78,23 @@ TEST(CalibrationSet, HasItsLengthsWithinTheBuckets) {
 TEST(CalibrationSet, HasItsTasksAndMayHaveMoreThanThose) {
   std::vector<AmaxRecord> evaluated = contexts_of({60}), calibrated = contexts_of({30});
   for (size_t i = 0; i < evaluated.size(); i += 2) evaluated[i].task = "copy_span";
-  EXPECT_NE(mismatch(calibrated, evaluated).find("shares of tasks"), std::string::npos);
+  EXPECT_NE(mismatch(calibrated, evaluated).find("TASK_MISMATCH: task_mix: the shares of tasks"),
+            std::string::npos);
   for (size_t i = 0; i < calibrated.size(); i += 2) calibrated[i].task = "copy_span";
   EXPECT_EQ(mismatch(calibrated, evaluated), "");
   for (int i = 0; i < 40; ++i) calibrated.push_back(context_of("CAL", "own", "512", 20, 1, ""));
   EXPECT_EQ(mismatch(calibrated, evaluated), "") << "prompts that no task asks about";
   EXPECT_NE(mismatch({context_of("CAL", "own", "512", 500, 1, "")}, evaluated), "");
+}
+
+TEST(CalibrationSet, HasItsLanguages) {
+  std::vector<AmaxRecord> evaluated = contexts_of({60}), calibrated = contexts_of({30});
+  for (size_t i = 0; i < evaluated.size(); ++i) evaluated[i].language = i % 3 == 0 ? "de" : "en";
+  for (AmaxRecord& one : calibrated) one.language = "en";
+  EXPECT_EQ(mismatch(calibrated, evaluated).find("LANGUAGE_MISMATCH: languages: the shares of"), 0u)
+      << mismatch(calibrated, evaluated);
+  for (size_t i = 0; i < calibrated.size(); i += 3) calibrated[i].language = "de";
+  EXPECT_EQ(mismatch(calibrated, evaluated), "");
 }
 
 /// Records of a calibration and of what the control stored on a block.

@@ -338,6 +338,17 @@ TEST(Decide, BucketsAtTheFloorAreDroppedAndNoneLeftIsAVerdict) {
   EXPECT_EQ(verdict.dropped_buckets, world.buckets);
 }
 
+TEST(Decide, ABucketWithHardlyAnyTrafficIsDropped) {
+  World world;
+  DecideOptions options = quick();
+  for (const std::string& bucket : world.buckets) options.traffic[bucket] = 50;
+  options.traffic[world.buckets.back()] = 0.5;
+  const Verdict verdict = SimulatedStudy(world).run(options);
+  EXPECT_EQ(verdict.dropped_buckets, std::vector<std::string>{world.buckets.back()});
+  EXPECT_EQ(verdict.outcome, Outcome::kKeepScaleOne) << verdict.sentence;
+  EXPECT_EQ(verdict.tables.at(0).buckets.size(), world.buckets.size() - 1);
+}
+
 TEST(Decide, ADroppedBucketIsNotAskedForAgain) {
   SimulatedStudy study(World{});
   const DecideOptions options = quick();

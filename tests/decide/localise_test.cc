@@ -166,12 +166,12 @@ struct AblationCase {
 
 /// Runs an ablation to its end, answering what is missing.
 Ablation run_ablation(const std::vector<double>& kld, size_t longest, double floor,
-                      size_t& measured) {
+                      size_t& measured, size_t guess = 1) {
   const ArmSpec base{ArmLayout::kFp8Scale1, {}, Math::kBf16, Rounding::kNearestEven, ""};
   const std::vector<int> order = {7, 3, 5, 1, 0, 2, 4, 6};
   std::vector<ArmRecord> records;
   while (true) {
-    const Ablation out = ablate(DecideOptions{}, records, base, order, longest, floor);
+    const Ablation out = ablate(DecideOptions{}, records, base, order, longest, floor, guess);
     if (out.missing.empty()) {
       measured = records.size();
       return out;
@@ -198,6 +198,48 @@ TEST(Ablation, FindsTheShortestPrefixAndMeasuresNoMoreThanItsGroup) {
     EXPECT_EQ(found.layers, one.expected);
     EXPECT_EQ(measured, one.measured);
   }
+}
+
+// Whatever is guessed, the list is the same: a guess says where the search begins.
+TEST(Ablation, AGoodGuessTakesThreeArmsAndABadOneFindsTheSame) {
+  std::vector<double> kld = {1, 0.9, 0.8, 0.7, 0.6, 0.1, 0.05, 0};
+  for (size_t needed = 1; needed <= 7; ++needed) {
+    for (size_t i = 0; i < kld.size(); ++i) kld[i] = i < needed ? 1 - 0.01 * double(i) : 0.01;
+    for (size_t guess = 0; guess <= 9; ++guess) {
+      size_t measured = 0;
+      const Ablation found = run_ablation(kld, 7, 0, measured, guess);
+      EXPECT_EQ(found.layers.size(), needed) << guess;
+      EXPECT_EQ(found.points.back().bf16_layers, static_cast<int>(needed)) << guess;
+      EXPECT_LE(measured, 8u);
+      EXPECT_LE(guess == needed ? measured : 0, 3u) << needed;
+    }
+  }
+  size_t measured = 0;
+  EXPECT_TRUE(
+      run_ablation({1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3}, 7, 0, measured, 7).layers.empty());
+  EXPECT_EQ(measured, 3u) << "all, all but one and none settle that no prefix will do";
+}
+
+TEST(Ablation, ThePredictionGuessesAndWithoutOneTheSearchBeginsAtOne) {
+  const ArmSpec base{ArmLayout::kFp8Scale1, {}, Math::kBf16, Rounding::kNearestEven, ""};
+  Records records;
+  const auto guess = [&] {
+    return predicted_prefix(DecideOptions{}, records, base, {3, 1, 0, 2}, 3, 0);
+  };
+  EXPECT_EQ(guess(), 1u);
+  for (int64_t layer = 0; layer < 4; ++layer) {
+    RangeRecord record;
+    record.layer = layer;
+    record.side = "kv";
+    record.layout = "fp8_scale1";
+    record.normed_damage = layer % 2 == 1 ? 0.1 : 0.01;
+    records.ranges.push_back(record);
+  }
+  EXPECT_EQ(guess(), 1u) << "no curve";
+  records.curves.push_back({"curve", {1e-4, 1}, {1e-4, 1}, 10});
+  EXPECT_EQ(guess(), 2u) << "layers 3 and 1";
+  for (RangeRecord& record : records.ranges) record.normed_damage = 0.1;
+  EXPECT_EQ(guess(), 3u) << "none suffices: the longest that may be";
 }
 
 TEST(Ablation, CountsOnlyWhatLiesAboveTheNoiseFloor) {

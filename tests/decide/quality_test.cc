@@ -143,6 +143,56 @@ TEST(Quality, OverallOfUnequalBucketsWeighsThemByTraffic) {
   EXPECT_ANY_THROW(table_of(buckets, options));
 }
 
+TEST(Quality, ARecoveryIsAMarginOfTheControlsOwnMean) {
+  DecideOptions options = DecideOptions::quick();
+  // Half of the answers are right with BF16; 12 of 1,000 are lost, none gained.
+  PairedBucket bucket = bucket_of("512", 1000, 1, 12, 0);
+  for (size_t i = 500; i < 1000; ++i) bucket.reference[i] = bucket.candidate[i] = 0;
+  EXPECT_EQ(table_of({bucket}, options).buckets[0].verdict, BucketVerdict::kTolerableShift);
+  options.margin.recovery = 0.97;
+  const ArmTable table = table_of({bucket}, options);
+  EXPECT_NEAR(table.buckets[0].margin, 0.015, 1e-12);
+  EXPECT_NEAR(table.overall.margin, 0.015, 1e-12);
+  EXPECT_DOUBLE_EQ(table.validity.margin, options.margin.validity);
+  EXPECT_EQ(table.buckets[0].verdict, BucketVerdict::kLossUnsized);
+  EXPECT_FALSE(table.is_pass);
+  options.margin.recovery = 0.9;
+  EXPECT_EQ(table_of({bucket}, options).buckets[0].verdict, BucketVerdict::kTolerableShift);
+  // A reference that is always wrong leaves nothing to lose, and no test of nothing.
+  std::ranges::fill(bucket.reference, 0);
+  EXPECT_TRUE(std::isfinite(table_of({bucket}, options).buckets[0].p_ni));
+}
+
+TEST(Quality, WhatTheBucketsSayTogether) {
+  // The method's vector of fractions: recovery and its interval, every example a document.
+  PairedBucket pairs;
+  pairs.bucket = "512";
+  pairs.reference = {1, 1, 0, 1, 1, 1, .5, 1, 1, 0, 1, 1, .75, 1, 1, 1, .25, 1, 1, 1};
+  pairs.candidate = {1, 1, 0, 0, 1, 1, .5, 1, .75, 0, 1, 1, .25, 1, 1, .5, .25, 1, 1, 1};
+  pairs.documents = pairs.n();
+  pairs.max_questions = 1;
+  pairs.mean_prompt_tokens = 512;
+  for (int64_t i = 0; i < pairs.n(); ++i) pairs.document.push_back(i);
+  pairs.chance.assign(20, 0);
+  pairs.reference_valid = pairs.candidate_valid = std::vector<double>(20, 1);
+  pairs.candidate_valid[3] = 0;
+  const ArmTable one = table_of({pairs});
+  EXPECT_NEAR(one.curve.recovery, 0.8636363636, 1e-9);
+  EXPECT_NEAR(one.curve.recovery_interval.lo, 0.7362828979, 1e-9);
+  EXPECT_NEAR(one.curve.recovery_interval.hi, 1.0130179184, 1e-9);
+  EXPECT_TRUE(std::isnan(one.curve.auc_ctrl)) << "one length";
+  EXPECT_DOUBLE_EQ(one.buckets[0].validity_ctrl, 1);
+  EXPECT_DOUBLE_EQ(one.buckets[0].validity_cand, 0.95);
+
+  const ArmTable two = table_of({bucket_of("512", 100, 1, 10, 0), bucket_of("1024", 100, 1, 0, 0)});
+  EXPECT_NEAR(two.curve.auc_ctrl, 1, 1e-12);
+  EXPECT_NEAR(two.curve.auc_cand, 0.95, 1e-12);
+  EXPECT_NEAR(two.curve.trend_slope, 0.1, 1e-12) << "ten points less lost, one doubling further";
+  EXPECT_EQ(two.curve.negative_buckets, 1);
+  EXPECT_EQ(two.curve.nonzero_buckets, 1);
+  EXPECT_GT(two.curve.q, 0);
+}
+
 TEST(Quality, ImprovementIsOneSidedAndBarsAWorseBucket) {
   const DecideOptions options = DecideOptions::quick();
   const auto improvement = [&](const std::vector<PairedBucket>& buckets) {

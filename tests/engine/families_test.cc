@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "stats/splitmix64.h"
@@ -69,6 +70,36 @@ TEST_P(FamilyArms, BitsDependOnTheSequenceAlone) {
       EXPECT_NE(difference(expected[0], expected[i]), "")
           << kFamilyArms[i] << " stores nothing in FP8";
     }
+  }
+}
+
+/// The windows of 40 tokens given back while the prompt runs, in the prompt's calls and after
+/// forks.
+TEST_P(FamilyArms, BitsAreTheSameWithoutTheTokensBeforeTheWindow) {
+  const std::vector<int32_t> tokens = family_tokens(5, 400), tail = family_tokens(6, 33);
+  const auto geometry = family_model(GetParam())->geometry();
+  const bool has_window =
+      std::ranges::any_of(geometry, [](const LayerGeometry& layer) { return layer.window > 0; });
+  Engine all(family_model(GetParam()), {.block_size = 16, .rows_per_pass = 24});
+  Engine kept(family_model(GetParam()), {.block_size = 16, .rows_per_pass = 24});
+  for (const std::string& text : kFamilyArms) {
+    std::vector<Logits> logits;
+    for (Engine* engine : {&all, &kept}) {
+      const int arm =
+          engine->add_arm(ArmSpec::parse(text), std::nullopt, 1024, engine == &kept ? 3 : 0);
+      Sequence sequence = engine->start(arm);
+      logits.push_back(run(*engine, sequence, tokens));
+      Sequence fork = sequence.fork();
+      for (Sequence* each : {&fork, &sequence}) {
+        for (const Logits& more : {run(*engine, *each, tail), run(*engine, *each, tail)})
+          logits.back().insert(logits.back().end(), more.begin(), more.end());
+      }
+    }
+    EXPECT_EQ(difference(logits[0], logits[1]), "") << text;
+    const int arm = kept.num_arms() - 1;
+    EXPECT_EQ(kept.facts(arm).allocated_bytes, kept.facts(arm).planned_bytes) << text;
+    const int64_t bytes = kept.facts(arm).allocated_bytes, before = all.facts(arm).allocated_bytes;
+    EXPECT_TRUE(has_window ? bytes < before : bytes == before) << text << " " << bytes;
   }
 }
 

@@ -43,7 +43,7 @@ std::string message_of(const std::string& text, const PromptEncoder& with = enco
 
 TEST(Prompts, EverySourceGivesItsTokens) {
   const auto prompts = parse(
-      "{\"id\": \"a\", \"prompt\": \"Hello there\"}\n"
+      "{\"id\": \"a\", \"language\": \"en\", \"prompt\": \"Hello there\"}\n"
       "\n"
       "{\"id\": 7, \"ids\": [5, 0, 1023], \"answer\": \"x\"}\r\n"
       "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"answers\": [\"1\", \"2\"], "
@@ -52,6 +52,8 @@ TEST(Prompts, EverySourceGivesItsTokens) {
   EXPECT_EQ(prompts[0].id, "a");
   EXPECT_EQ(prompts[0].tokens, tokenizer().encode("Hello there", false));
   EXPECT_FALSE(prompts[0].has_answer());
+  EXPECT_EQ(prompts[0].language, "en");
+  EXPECT_EQ(prompts[1].language, "");
   EXPECT_EQ(prompts[1].id, "7");
   EXPECT_EQ(prompts[1].tokens, (std::vector<int32_t>{5, 0, 1023}));
   EXPECT_EQ(prompts[1].accepted_answers, std::vector<std::string>{"x"});

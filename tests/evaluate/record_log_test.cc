@@ -111,6 +111,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
   EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
   EXPECT_EQ(num_visited<ServedRecord>(), num_fields<ServedRecord>());
+  EXPECT_EQ(num_visited<CurveRecord>(), num_fields<CurveRecord>());
 }
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
@@ -126,6 +127,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto support = filled<SupportRecord>(700);
   const auto facts = filled<FactsRecord>(800);
   const auto served = filled<ServedRecord>(900);
+  const auto curve = filled<CurveRecord>(1000);
   {
     RecordLog log(path_);
     log.append(example);
@@ -140,6 +142,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(support);
     log.append(facts);
     log.append(served);
+    log.append(curve);
   }
   const RecordLog log(path_);
   EXPECT_EQ(log.bytes_cut(), 0);
@@ -159,6 +162,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(timing, records->timings.at(0));
     expect_equal(support, records->supports.at(0));
     expect_equal(facts, records->facts.at(0));
+    expect_equal(curve, records->curves.at(0));
   }
 }
 
@@ -241,9 +245,9 @@ TEST_F(RecordLogTest, ABrokenLineThatIsNotTheLastIsAnError) {
   const std::string file = path_.string();
   EXPECT_NE(message_of("torn\n" + whole).find(file + ": line 1: not JSON"), std::string::npos);
   EXPECT_NE(message_of(whole + "\n" + whole).find("line 3: not JSON"), std::string::npos);
-  for (const std::string other : {"3", "5"}) {
-    EXPECT_EQ(message_of(replaced("\"schema\":4", "\"schema\":" + other)),
-              file + ": line 1: \"schema\": expected 4, found " + other);
+  for (const std::string other : {"4", "6"}) {
+    EXPECT_EQ(message_of(replaced("\"schema\":5", "\"schema\":" + other)),
+              file + ": line 1: \"schema\": expected 5, found " + other);
   }
   EXPECT_NE(message_of(replaced("\"kind\":\"arm\"", "\"kind\":\"arms\"")).find("found \"arms\""),
             std::string::npos);
@@ -405,6 +409,7 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   expect_documented<SupportRecord>(page);
   expect_documented<FactsRecord>(page);
   expect_documented<ServedRecord>(page);
+  expect_documented<CurveRecord>(page);
 }
 
 }  // namespace

@@ -175,16 +175,19 @@ TEST(ModelForward, RefusesTokensOutsideTheVocabulary) {
   }
 }
 
-TEST(ModelForward, RefusesSlotsThatDoNotMatchTheTokens) {
+TEST(ModelForward, RefusesTokensWithoutRoom) {
   const std::vector<int32_t> tokens = {5, 6};
-  const std::vector<int64_t> slots = {0};
+  KvCache cache(tiny()->geometry(), std::vector<LayerFormat>(tiny()->geometry().size()), 16, 1,
+                PageOrder::kCpu);
+  BlockTable table(cache);
+  table.append(1);
   Segment segment;
   segment.tokens = tokens;
-  segment.slots = slots;
+  segment.table = &table;
   EXPECT_EQ(message_of<ShapeError>([&] {
               tiny()->forward({&segment, 1});
             }),
-            "forward: segment 0: 2 tokens but 1 slots");
+            "forward: segment 0: tokens up to 2 but room for 1");
 }
 
 TEST(ModelLogits, RefusesRowsThatAreNotThere) {

@@ -29,13 +29,11 @@ class OneSequence {
   /// Logits [tokens, vocab_size] of the next tokens.
   std::vector<float> feed(std::span<const int32_t> tokens, AttentionObserver* observer = nullptr) {
     const int64_t first = table_.seq_len();
-    const std::vector<int64_t> slots = table_.append(std::ssize(tokens));
+    table_.append(std::ssize(tokens));
     Segment segment;
     segment.tokens = tokens;
     segment.first_position = first;
-    segment.blocks = table_.blocks();
-    segment.slots = slots;
-    segment.cache = &cache_;
+    segment.table = &table_;
     segment.sequence = 7;
     segment.observer = observer;
     const HiddenStates hidden = model_->forward({&segment, 1});

@@ -75,6 +75,15 @@ TEST(ScanSentence, QuietKeysWithALargeLossAreNotCalledSafe) {
   EXPECT_NE(sentence.find("costs 0.5 nats of KLD"), std::string::npos) << sentence;
 }
 
+TEST(ScanSentence, FewEqualTopTokensAreNotSafeHoweverSmallTheLoss) {
+  ScanReport report = smollm2_scan();
+  for (ArmRecord& arm : report.arms) arm.same_top = arm.arm == "bf16" ? 1 : 0.749;
+  const std::string sentence = scan_sentence(report);
+  EXPECT_EQ(sentence.find("safe"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("only 74.9 % of the top tokens are those of BF16"), std::string::npos)
+      << sentence;
+}
+
 TEST(ScanSentence, ALossThatIsNotANumberIsNotSafe) {
   ScanReport report = smollm2_scan();
   report.arms[1].kld = std::nan("");

@@ -23,6 +23,7 @@ BucketRow bucket_row(const std::string& table, const std::string& bucket, int64_
   row.mean_cand = row.mean_ctrl + row.diff;
   row.interval = interval;
   row.verdict = verdict;
+  row.margin = 0.05;
   row.p_ni = 0.004;
   return row;
 }

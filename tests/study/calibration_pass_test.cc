@@ -14,6 +14,7 @@
 #include "study/decide_study.h"
 #include "study/disjoint.h"
 #include "study/own_text.h"
+#include "tests/study/plants.h"
 
 namespace kv {
 namespace {
@@ -241,9 +242,13 @@ TEST_F(CalibrationPassTest, BlocksThatShareAnExampleEndTheRunBeforeItBegins) {
   options.buckets = {256};
   RecordLog log(folder_ / "records.jsonl");
   NoProgress silent;
-  DecideStudy study(built_in_model(), load_tokenizer(built_in_model()->checkpoint()), prompts, {},
-                    options, folder_, log, silent);
-  const Verdict verdict = study.run();
+  const auto verdict_of = [&](const CalibrationSource& source) {
+    return DecideStudy(built_in_model(), load_tokenizer(built_in_model()->checkpoint()), prompts,
+                       source, options, folder_, log, silent)
+        .run();
+  };
+  EXPECT_EQ(verdict_of({}).sub_reason, "PROVENANCE") << "a model without a hash";
+  const Verdict verdict = verdict_of(named_source());
   EXPECT_EQ(verdict.outcome, Outcome::kInconclusive);
   EXPECT_EQ(verdict.sub_reason, "NOT_DISJOINT");
   EXPECT_NE(verdict.sentence.find("\"the same\" of block "), std::string::npos);

@@ -34,7 +34,7 @@ class ModelServer {
               StoredValues values = StoredValues::kOfFormat, const BatchPlan& plan = {})
       : engine_(model, plan),
         server_([this](const FakeRequest& request) { return answer(request); }) {
-    engine_.add_arm(arm, scales, 4096, values);
+    engine_.add_arm(arm, scales, 4096, 0, values);
   }
 
   std::string url() const { return server_.url(); }

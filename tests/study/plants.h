@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/calibration.h"
 #include "checkpoint/load_tokenizer.h"
 #include "checkpoint/plant.h"
 #include "model/model.h"
@@ -16,6 +17,13 @@
 #include "tests/checkpoint/writers.h"
 
 namespace kv {
+
+/// The source of a calibration whose model has a name.
+inline CalibrationSource named_source() {
+  CalibrationSource source;
+  source.model_sha256 = "model";
+  return source;
+}
 
 /// The built-in model with one of the product's own plants.
 class PlantedFolder {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "decide/verdict_json.h"
+#include "evaluate/generation.h"
 #include "evaluate/generators.h"
 #include "study/continuation_pass.h"
 #include "study/decide_study.h"
@@ -84,7 +85,7 @@ TEST(GenerationOf, IsWhatAFreeGenerationIsKnownToHave) {
   EXPECT_EQ(ids(free, {{5}, {1, 0}, -1, false}), (Known{5, -1}));
   EXPECT_EQ(generation_of(free, {{5}, {0.123456}}).margins, (std::vector<double>{0.1235}));
   const Attempt endless{Ids(1000, 3), std::vector<double>(1000, 1.0)};
-  EXPECT_EQ(ids(free, endless).size(), 256u);
+  EXPECT_EQ(ids(free, endless).size(), kMostRecordedIds);
 }
 
 class SamplingStudy : public ::testing::Test {
@@ -108,7 +109,8 @@ class SamplingStudy : public ::testing::Test {
     options.form = Form::kCompact;
     options.sampling = sampling;
     RecordLog log(folder_ / "records.jsonl");
-    DecideStudy study(tiny().model, tiny().tokenizer, {}, {}, options, folder_, log, progress);
+    DecideStudy study(tiny().model, tiny().tokenizer, {}, named_source(), options, folder_, log,
+                      progress);
     Verdict verdict = study.run();
     notices_ = study.notices();
     return verdict;

@@ -114,7 +114,7 @@ TEST(PartialScores, GoFromTheDocumentToTheVerdict) {
   const TemporaryFolder folder;
   RecordLog log(folder.path / "records.jsonl");
   NoProgress silent;
-  DecideStudy study(tiny().model, tiny().tokenizer, {}, {},
+  DecideStudy study(tiny().model, tiny().tokenizer, {}, named_source(),
                     options_with({"kv_recall", "induction"}), folder.path, log, silent);
   const Verdict verdict = study.run();
   ASSERT_FALSE(verdict.tables.empty()) << verdict.sentence;

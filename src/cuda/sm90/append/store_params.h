@@ -42,6 +42,7 @@ struct StoreParams {
   StoreSide sides[2];
   int num_sides;
   bool first_is_k;
+  bool has_pairs;  // K, its scale, V, its scale side by side in cells that start on 8 bytes
   const int64_t* slot_mapping;
   int64_t num_tokens;
   uint8_t* cache;

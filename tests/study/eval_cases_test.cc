@@ -1,0 +1,160 @@
+// What others met when they measured quality: one test each, numbered as in docs/cases.md.
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "decide/logit_alarm.h"
+#include "evaluate/generation.h"
+#include "evaluate/scorers.h"
+#include "study/calibration_pass.h"
+#include "study/continuation_pass.h"
+#include "study/logit_pass.h"
+#include "tests/study/plants.h"
+
+namespace kv::eval_cases_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::shared_ptr<const Model>& tiny() {
+  static const std::shared_ptr<const Model> model =
+      Model::load(Checkpoint::open(fs::path(KV_SOURCE_DIR) / "models/tiny"));
+  return model;
+}
+
+class EvalCases : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("kvscale-eval-cases-" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  /// Recall lines of the built-in model, over and over: something to go on with for long.
+  static Prompt prompt(int times) {
+    Prompt out;
+    out.id = "p";
+    const Tokenizer tokenizer = load_tokenizer(tiny()->checkpoint());
+    std::string text;
+    for (int i = 0; i < times; ++i) text += "kapidu: lemo\nrebi: tasu\nmonelu: vidi\n";
+    out.tokens = tokenizer.encode(text);
+    return out;
+  }
+
+  fs::path folder_;
+  NoProgress silent_;
+};
+
+/// How the BF16 cache of a model goes on.
+GenerationRecord continued(const std::shared_ptr<const Model>& model, const fs::path& file,
+                           const Prompt& prompt, int64_t tokens) {
+  NoProgress silent;
+  fs::remove(file);
+  RecordLog log(file);
+  run_continuation_pass(model, {&prompt, 1}, {}, {"eval", {512}, tokens, {}, {}}, log, silent);
+  return log.generations().front();
+}
+
+// A cache that breaks at one position, and not before: the generation goes the control's way up to
+// there. Keys from that position on are stored as infinities.
+TEST_F(EvalCases, Case72AFaultAtPosition128IsReportedThere) {
+  const Prompt start = prompt(2);
+  constexpr int64_t kFault = 128;
+  // The last token of the prompt gives the first of the answer.
+  const int64_t first_bad = std::ssize(start.tokens) - 1 + kFault - 1;
+  const auto broken = tiny()->with_token_dispersion(
+      TokenDispersion([&](int64_t position) { return position >= first_bad ? 127 : 0; }));
+  const GenerationRecord control = continued(tiny(), folder_ / "a.jsonl", start, 140);
+  ASSERT_EQ(control.ids.size(), 140u);
+  GenerationRecord found = continued(broken, folder_ / "b.jsonl", start, 140);
+  compare_with_control(found, control);
+  EXPECT_TRUE(found.diverged);
+  EXPECT_NEAR(static_cast<double>(found.fdi), kFault, 1);
+}
+
+TEST_F(EvalCases, Case72ALoopIsARunaway) {
+  std::vector<int32_t> ids(100);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  EXPECT_FALSE(is_runaway(ids));
+  for (size_t i = 20; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 7);
+  EXPECT_TRUE(is_runaway(ids));
+}
+
+// Scales a thousand times too small clip every value: a metric that does not move does not see the
+// cache.
+TEST_F(EvalCases, Case114EveryMetricSeesACacheThatClips) {
+  const Prompt text = prompt(1);
+  const Calibration right = calibrate(tiny(), {&text, 1}, {}, {}, silent_);
+  Calibration small = right;
+  for (float& amax : small.amax) amax /= 1000;
+  for (const bool is_per_head : {false, true}) {
+    const std::string layout = is_per_head ? "fp8_head" : "fp8_tensor";
+    const auto summary_with = [&](const Calibration& calibration) {
+      fs::remove(folder_ / "records.jsonl");
+      RecordLog log(folder_ / "records.jsonl");
+      const std::vector<ArmToRun> arms = {
+          {ArmSpec::parse(layout), calibration.scales(is_per_head)}};
+      run_logit_pass(tiny(), {&text, 1}, arms, {"eval", {4096}, {}}, log, silent_);
+      const std::vector<LogitRecord>& all = log.logits();
+      return summarize(std::span(all).last(1));
+    };
+    const LogitSummary good = summary_with(right), ruined = summary_with(small);
+    EXPECT_GT(ruined.kld.mean, 100 * good.kld.mean) << layout;
+    EXPECT_GT(ruined.ln_ppl_ratio.mean, 0.5) << layout;
+    EXPECT_LT(ruined.same_top, good.same_top - 0.3) << layout;
+    EXPECT_LT(ruined.same_sampled, good.same_sampled / 5) << layout;
+    EXPECT_GT(ruined.rms_dp, 10 * good.rms_dp) << layout;
+    EXPECT_GT(ruined.kld_quantiles[5], 100 * good.kld_quantiles[5]) << layout;
+    EXPECT_NE(logit_alarm(ruined, 0), "") << layout;
+  }
+}
+
+// ---- 124: fluent text over a wrecked distribution -----------------------------------------------
+
+/// 1,000 positions, of which 251 have another top token; perplexity stays.
+LogitSummary wrecked() {
+  LogitRecord record;
+  record.document = "d";
+  for (int i = 0; i < 1000; ++i) {
+    // Two tokens change places at the top where they were nearly even.
+    const bool is_swapped = i % 4 == 0 || i == 1;
+    const float control[] = {1.0f, 0.8f, -2.0f};
+    const float candidate[] = {is_swapped ? 0.8f : 1.0f, is_swapped ? 1.0f : 0.8f, -2.0f};
+    RowMetrics row;
+    compare_rows(control, candidate, 3, 2, row);
+    add_row(record, row);
+  }
+  return summarize({&record, 1});
+}
+
+TEST(EvalCasesLogits, Case124EqualTopTokensAreLookedAtBesidePerplexity) {
+  const LogitSummary summary = wrecked();
+  EXPECT_NEAR(summary.same_top, 0.749, 1e-12);
+  EXPECT_NEAR(summary.ln_ppl_ratio.mean, 0, 1e-9);
+  EXPECT_LT(summary.kld.mean, 0.05);
+  EXPECT_NE(logit_alarm(summary, 0).find("74.9 % of the top tokens are the control's (below 98 %)"),
+            std::string::npos)
+      << logit_alarm(summary, 0);
+}
+
+TEST(EvalCasesLogits, TheAlarmKnowsTheFloorTheTailAndWhatIsNotFinite) {
+  LogitSummary summary;
+  summary.n = 1000;
+  summary.same_top = 0.99;
+  summary.kld.mean = 0.006;
+  EXPECT_NE(logit_alarm(summary, 0).find("KLD 0.006 nats (above 0.005)"), std::string::npos);
+  EXPECT_EQ(logit_alarm(summary, 0.001), "") << "the control's repeat differs nearly as much";
+  summary.kld_quantiles.back() = 1.5;
+  EXPECT_NE(logit_alarm(summary, 0.001).find("beyond 1.5 nats"), std::string::npos);
+  summary = {};
+  EXPECT_EQ(logit_alarm(summary, 0), "") << "nothing was measured";
+  summary.non_finite = 3;
+  EXPECT_NE(logit_alarm(summary, 0).find("3 positions with logits that are not finite"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kv::eval_cases_test
