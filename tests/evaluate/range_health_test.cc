@@ -521,7 +521,9 @@ TEST(RangeMeter, OtherGeometryThanTheScalesIsRefused) {
 TEST(RangeLatents, MeasureAsKeysAndValuesApartWould) {
   constexpr int64_t kLatent = 128, kDim = 144, kTokens = 40, kHeads = 2, kHidden = 6;
   Block apart{kTokens, kHeads, 1, kDim, kHidden};
-  const auto wave = [](size_t i, double step) { return static_cast<float>(std::sin(step * i)); };
+  const auto wave = [](size_t i, double step) {
+    return static_cast<float>(std::sin(step * static_cast<double>(i)));
+  };
   for (size_t i = 0; i < kTokens * kDim; ++i) {
     const bool is_latent = static_cast<int64_t>(i % kDim) < kLatent;
     apart.k.push_back(bf16::encode(3 * wave(i, 0.7)));
