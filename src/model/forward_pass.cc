@@ -217,6 +217,17 @@ void Model::ForwardPass::disperse_keys() {
   if (model_.dispersion_) TokenDispersion::disperse(key_factors_, kv_size_, k_.data());
 }
 
+void Model::ForwardPass::round_values() {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].values == StoredValues::kOfFormat) continue;
+    const auto first = static_cast<size_t>(first_row_[i] * kv_size_);
+    const size_t count = segments_[i].tokens.size() * static_cast<size_t>(kv_size_);
+    round_to_e5m2(std::span(k_).subspan(first, count), segments_[i].rounding);
+    if (spec_.latent) continue;  // its values are a part of its keys
+    round_to_e5m2(std::span(v_).subspan(first, count), segments_[i].rounding);
+  }
+}
+
 void Model::ForwardPass::store(int64_t l) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
@@ -348,6 +359,7 @@ void Model::ForwardPass::attention_block(int64_t l) {
   spec_.latent ? project_latents(layer) : project_heads(layer);
   add_key_offset(l);
   disperse_keys();
+  round_values();
   store(l);
   attend_cache(l);
   project_out(layer);

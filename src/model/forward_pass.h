@@ -46,6 +46,7 @@ class Model::ForwardPass {
   void norm_block_out(std::span<const float> weight);
   void add_key_offset(int64_t l);
   void disperse_keys();
+  void round_values();
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
