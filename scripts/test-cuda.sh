@@ -15,10 +15,10 @@ while (($# > 0)); do
 done
 
 if [[ -z $binaries ]]; then
-  configure_and_build cuda kv_cuda_test kv_bench_attention kv_bench_append kv_bench_prefill
+  configure_and_build cuda kv_cuda_test kvscale
   binaries=$(build_folder cuda)/collected
   mkdir -p "$binaries"
-  ln -sf "$(build_folder cuda)/tests/cuda/kv_cuda_test" "$(build_folder cuda)"/bench/kv_bench_* "$binaries"
+  ln -sf "$(build_folder cuda)/tests/cuda/kv_cuda_test" "$(build_folder cuda)/src/cli/kvscale" "$binaries"
 fi
 mkdir -p "$(dirname "$report")"
 status=0
@@ -46,21 +46,21 @@ sanitized() {
   printf '```\n'
 }
 
-attention() { "$binaries/kv_bench_attention" "$@"; }
+bench() { "$binaries/kvscale" bench "$1" --device cuda "${@:2}"; }
 
 printf '# CUDA twins, %s\n\n%s\n' "$(date -u +%Y-%m-%d)" \
   "$(nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,clocks.max.mem,power.limit --format=csv,noheader)" >"$report"
 section 'Tests' tests
 section 'compute-sanitizer memcheck' sanitized memcheck
 section 'compute-sanitizer racecheck' sanitized racecheck
-section 'Decode, 32 query heads, 8 KV heads, head_dim 128, page 16' attention
-section 'Decode, math=fp8' attention --math fp8 --formats e4m3_per_tensor
-section 'Decode, page 16, HND' attention --hnd --cells 1x8192,8x8192,32x8192
-section 'Decode, 64 query heads' attention --q-heads 64 --cells 1x8192,8x8192,32x8192
-section 'Decode, head_dim 64' attention --head-dim 64 --cells 1x8192,8x8192,32x8192
-section 'Decode, head_dim 256' attention --head-dim 256 --cells 1x8192,8x8192,32x8192
-section 'Append' "$binaries/kv_bench_append"
-section 'Prefill' "$binaries/kv_bench_prefill"
-section 'Prefill, math=fp8' "$binaries/kv_bench_prefill" --math fp8 --formats e4m3_per_tensor
+section 'Decode, 32 query heads, 8 KV heads, head_dim 128, page 16' bench attention
+section 'Decode, math=fp8' bench attention --math fp8
+section 'Decode, page 16, HND' bench attention --hnd --cells 1x8192,8x8192,32x8192
+section 'Decode, 64 query heads' bench attention --q-heads 64 --cells 1x8192,8x8192,32x8192
+section 'Decode, head_dim 64' bench attention --head-dim 64 --cells 1x8192,8x8192,32x8192
+section 'Decode, head_dim 256' bench attention --head-dim 256 --cells 1x8192,8x8192,32x8192
+section 'Append' bench append
+section 'Prefill' bench attention --phase prefill
+section 'Prefill, math=fp8' bench attention --phase prefill --math fp8
 printf '\nreport: %s\n' "$report"
 exit "$status"

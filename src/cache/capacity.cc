@@ -36,6 +36,14 @@ int64_t static_scales(Format format, int64_t num_kv_heads) {
   return format == Format::kE4m3PerHead ? num_kv_heads : 0;
 }
 
+void add_latents(const LayerGeometry& layer, Format format, int64_t tokens, CacheBytes& out) {
+  const int64_t kept = layer.window > 0 ? std::min(tokens, layer.window) : tokens;
+  const LatentBytes one = latent_bytes(format, layer.head_dim, layer.latent_values);
+  out.code_bytes = add(out.code_bytes, multiply(kept, one.values));
+  out.scale_bytes = add(out.scale_bytes, multiply(kept, one.scales));
+  out.static_scale_bytes += 4 * static_scales(format, 1);
+}
+
 }  // namespace
 
 CacheBytes cache_bytes(const std::vector<LayerGeometry>& layers,
@@ -44,6 +52,10 @@ CacheBytes cache_bytes(const std::vector<LayerGeometry>& layers,
   CacheBytes out;
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerGeometry& layer = layers[i];
+    if (layer.latent_values > 0) {
+      add_latents(layer, formats[i].k, tokens, out);
+      continue;
+    }
     const int64_t kept = layer.window > 0 ? std::min(tokens, layer.window) : tokens;
     const int64_t vectors = multiply(kept, layer.num_kv_heads);
     for (const Format format : {formats[i].k, formats[i].v}) {

@@ -13,6 +13,8 @@ struct LayerGeometry {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   int64_t window = 0;  // tokens a sliding-window layer keeps; 0 = all
+  // Not 0: one vector of head_dim values is stored, and V is its first so many values (MLA).
+  int64_t latent_values = 0;
 };
 
 /// How one layer is stored.
@@ -31,7 +33,8 @@ struct CacheBytes {
 };
 
 /// Bytes that `tokens` tokens of one sequence take: sum over layers of min(tokens, window) *
-/// num_kv_heads * (K bytes + V bytes + inline scales). Throws ValueError when the sizes differ, a
+/// num_kv_heads * (K bytes + V bytes + inline scales); a latent is one vector, stored in the format
+/// of K, with one static scale. Throws ValueError when the sizes differ, a
 /// number is negative or the sum leaves int64. The one formula that `plan`, the allocator and the
 /// report use.
 CacheBytes cache_bytes(const std::vector<LayerGeometry>& layers,

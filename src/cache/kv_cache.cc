@@ -18,6 +18,21 @@ constexpr int64_t kAlignment = 4096;  // a layer's region starts on a memory pag
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+PageLayout page_of(const LayerGeometry& layer, const LayerFormat& format, int64_t block_size,
+                   PageOrder order) {
+  if (layer.latent_values == 0) {
+    return PageLayout::make(format.k, format.v, layer.num_kv_heads, layer.head_dim, block_size,
+                            order);
+  }
+  if (format.k == format.v) {
+    return PageLayout::make_latent(format.k, layer.head_dim, layer.latent_values, block_size,
+                                   order);
+  }
+  throw UnsupportedError(
+      fmt::format("cache: a latent is K and V in one: expected one format, found {} and {}",
+                  name(format.k), name(format.v)));
+}
+
 }  // namespace
 
 void KvCache::Free::operator()(uint8_t* p) const { std::free(p); }
@@ -48,8 +63,7 @@ KvCache::KvCache(const std::vector<LayerGeometry>& layers, const std::vector<Lay
   int64_t region_bytes = 0;
   for (size_t i = 0; i < layers.size(); ++i) {
     CacheView view;
-    view.page = PageLayout::make(formats[i].k, formats[i].v, layers[i].num_kv_heads,
-                                 layers[i].head_dim, block_size, order);
+    view.page = page_of(layers[i], formats[i], block_size, order);
     view.block_stride = view.page.page_bytes;
     view.num_blocks = pools_[pool_of_[i]].blocks.num_blocks();
     allocated_bytes_ += view.block_stride * view.num_blocks;

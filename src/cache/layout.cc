@@ -56,6 +56,8 @@ std::string_view name(Format format) {
       return "e4m3_per_head";
     case Format::kE4m3PerTokenHead:
       return "e4m3_per_token_head";
+    case Format::kE4m3PerTokenTile:
+      return "e4m3_per_token_tile";
   }
   throw ValueError("format: value outside the enumeration");
 }
@@ -65,6 +67,10 @@ PageLayout PageLayout::make(Format k, Format v, int64_t num_kv_heads, int64_t he
   check_positive("num_kv_heads", num_kv_heads);
   check_positive("head_dim", head_dim);
   check_positive("block_size", block_size);
+  if (k == Format::kE4m3PerTokenTile || v == Format::kE4m3PerTokenTile) {
+    throw UnsupportedError(fmt::format("page layout: {}: expected latents (MLA), found K and V",
+                                       name(Format::kE4m3PerTokenTile)));
+  }
   if (head_dim % 4 != 0) {
     throw ValueError(
         fmt::format("page layout: head_dim: expected a multiple of 4, found {}", head_dim));
@@ -72,6 +78,7 @@ PageLayout PageLayout::make(Format k, Format v, int64_t num_kv_heads, int64_t he
   PageLayout page;
   page.num_kv_heads = num_kv_heads;
   page.head_dim = head_dim;
+  page.value_dim = head_dim;
   page.block_size = block_size;
   page.order = order;
   page.sides[0].format = k;
@@ -80,6 +87,51 @@ PageLayout PageLayout::make(Format k, Format v, int64_t num_kv_heads, int64_t he
   if (order == PageOrder::kNhd) place_cells(page, cell, cell, cell * num_kv_heads);
   if (order == PageOrder::kHnd) place_cells(page, cell, cell * block_size, cell);
   if (order == PageOrder::kCpu) place_planes(page, cell);
+  return page;
+}
+
+LatentBytes latent_bytes(Format format, int64_t head_dim, int64_t latent_values) {
+  if (format == Format::kE4m3PerTokenHead) {
+    throw UnsupportedError(
+        "page layout: e4m3_per_token_head: no backend for MLA accepts a scale per token and head");
+  }
+  if (format != Format::kE4m3PerTokenTile) return {head_dim * value_bytes(format), 0};
+  if (latent_values % kLatentTile != 0) {
+    throw UnsupportedError(
+        fmt::format("page layout: e4m3_per_token_tile: expected a latent of a multiple of {} "
+                    "values, found {}",
+                    kLatentTile, latent_values));
+  }
+  return {latent_values + 2 * (head_dim - latent_values), latent_values / kLatentTile * 4};
+}
+
+PageLayout PageLayout::make_latent(Format format, int64_t head_dim, int64_t latent_values,
+                                   int64_t block_size, PageOrder order) {
+  check_positive("head_dim", head_dim);
+  check_positive("latent_values", latent_values);
+  check_positive("block_size", block_size);
+  if (head_dim % 4 != 0 || latent_values % 4 != 0 || latent_values >= head_dim) {
+    throw ValueError(
+        fmt::format("page layout: expected multiples of 4 and fewer latent values than head_dim, "
+                    "found {} of {}",
+                    latent_values, head_dim));
+  }
+  const LatentBytes bytes = latent_bytes(format, head_dim, latent_values);
+  PageLayout page;
+  page.num_kv_heads = 1;
+  page.head_dim = head_dim;
+  page.value_dim = latent_values;
+  page.holds_latents = true;
+  page.block_size = block_size;
+  page.order = order;
+  SideLayout side;
+  side.format = format;
+  side.slot_stride = side.scale_slot_stride = bytes.values + bytes.scales;
+  side.dim_stride = value_bytes(format);
+  side.scale_base = latent_values;
+  page.bf16_base = side.scale_base + bytes.scales;
+  page.page_bytes = side.slot_stride * block_size;
+  page.sides = {side, side};
   return page;
 }
 

@@ -43,13 +43,18 @@ class TensorList {
     hf_ = fmt::format("model.layers.{}.", layer);
     gguf_ = fmt::format("blk.{}.", layer);
     add_weight("input_layernorm", "attn_norm", {spec_.hidden_size});
-    add_attention();
+    spec_.latent ? add_latent_attention(*spec_.latent) : add_attention();
     const bool has_post = spec_.has_post_norms;
     if (has_post)
       add_weight("post_attention_layernorm", "post_attention_norm", {spec_.hidden_size});
     add_weight(has_post ? "pre_feedforward_layernorm" : "post_attention_layernorm", "ffn_norm",
                {spec_.hidden_size});
-    spec_.num_experts > 0 ? add_experts() : add_feed_forward();
+    if (spec_.has_experts(layer)) {
+      add_experts();
+    } else {
+      add_feed_forward(
+          "mlp", spec_.num_experts > 0 ? spec_.dense_intermediate_size : spec_.intermediate_size);
+    }
     if (has_post) add_weight("post_feedforward_layernorm", "post_ffw_norm", {spec_.hidden_size});
   }
 
@@ -70,14 +75,31 @@ class TensorList {
     add_linear("self_attn.o_proj", "attn_output", hidden, q_rows, spec_.has_o_bias, false);
   }
 
-  void add_feed_forward() {
-    const int64_t hidden = spec_.hidden_size, inner = spec_.intermediate_size;
-    add_weight("mlp.gate_proj", "ffn_gate", {inner, hidden});
-    add_weight("mlp.up_proj", "ffn_up", {inner, hidden});
+  void add_latent_attention(const LatentSpec& latent) {
+    const int64_t hidden = spec_.hidden_size, heads = spec_.num_q_heads;
+    const int64_t q_rows = heads * (latent.nope_dim + latent.rope_dim);
+    if (latent.q_rank == 0) {
+      add_weight("self_attn.q_proj", "attn_q", {q_rows, hidden});
+    } else {
+      add_weight("self_attn.q_a_proj", "attn_q_a", {latent.q_rank, hidden});
+      add_weight("self_attn.q_a_layernorm", "attn_q_a_norm", {latent.q_rank});
+      add_weight("self_attn.q_b_proj", "attn_q_b", {q_rows, latent.q_rank});
+    }
+    add_weight("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa", {spec_.head_dim, hidden});
+    add_weight("self_attn.kv_a_layernorm", "attn_kv_a_norm", {latent.kv_rank});
+    add_weight("self_attn.kv_b_proj", "attn_kv_b",
+               {heads * (latent.nope_dim + latent.value_dim), latent.kv_rank});
+    add_weight("self_attn.o_proj", "attn_output", {hidden, heads * latent.value_dim});
+  }
+
+  void add_feed_forward(const std::string& name, int64_t inner) {
+    const int64_t hidden = spec_.hidden_size;
+    add_weight(name + ".gate_proj", "ffn_gate", {inner, hidden});
+    add_weight(name + ".up_proj", "ffn_up", {inner, hidden});
     if (family_.has_fused_projections) {
       fuse(2, "mlp.gate_up_proj.weight", "ffn_up.weight", {2 * inner, hidden});
     }
-    add_weight("mlp.down_proj", "ffn_down", {hidden, inner});
+    add_weight(name + ".down_proj", "ffn_down", {hidden, inner});
   }
 
   void add_experts() {
@@ -85,6 +107,8 @@ class TensorList {
     const int64_t hidden = spec_.hidden_size, inner = spec_.intermediate_size;
     add_weight("mlp.gate", "ffn_gate_inp", {spec_.num_experts, hidden});
     if (is_mixtral) list_.back().hf.name = hf_ + "block_sparse_moe.gate.weight";
+    if (spec_.shared_intermediate_size > 0)
+      add_feed_forward("mlp.shared_experts", spec_.shared_intermediate_size);
     for (int64_t expert = 0; expert < spec_.num_experts; ++expert) {
       for (const ExpertMatrix& matrix : kExpertMatrices) {
         const bool is_down = &matrix == &kExpertMatrices[2];

@@ -25,9 +25,10 @@ int window_of(const JsonFields& config, const std::string& type) {
 }
 
 void expect_plain_cache(const JsonFields& config, const KvGeometry& geometry) {
-  if (geometry.is_mla) {
-    throw UnsupportedError(fmt::format("{}: {}: a cache of latents (MLA) is not supported",
-                                       config.file(), config.field("kv_lora_rank")));
+  if (config.has("index_topk")) {
+    throw UnsupportedError(
+        fmt::format("{}: {}: the cache of an indexer beside the latents is not supported",
+                    config.file(), config.field("index_topk")));
   }
   expect_within(kNumLayersRange, geometry.num_layers, config.file(), "num_hidden_layers");
   expect_within(kHeadsRange, geometry.num_kv_heads, config.file(), "num_key_value_heads");
@@ -59,12 +60,17 @@ CachedLayers read_cached_layers(const std::filesystem::path& folder) {
   const KvGeometry geometry = read_kv_geometry(whole);
   expect_plain_cache(config, geometry);
   CachedLayers out;
+  int latent = 0;
+  if (geometry.is_mla) {
+    latent = config.required_integer("kv_lora_rank", kHeadDimRange);
+    config.required_integer("qk_rope_head_dim", kHeadDimRange);
+  }
   out.max_positions = config.integer("max_position_embeddings", kPositionsRange).value_or(0);
   for (int layer = 0; layer < geometry.num_layers - geometry.num_kv_shared_layers; ++layer) {
     const int window = geometry.layer_types.empty()
                            ? 0
                            : window_of(config, geometry.layer_types[static_cast<size_t>(layer)]);
-    out.layers.push_back({geometry.num_kv_heads, geometry.head_dim, window});
+    out.layers.push_back({geometry.num_kv_heads, geometry.head_dim, window, latent});
   }
   return out;
 }

@@ -9,7 +9,8 @@ namespace kv {
 struct CachedLayer {
   int num_kv_heads = 0;
   int head_dim = 0;
-  int window = 0;  // tokens that it keeps; 0 = all
+  int window = 0;         // tokens that it keeps; 0 = all
+  int latent_values = 0;  // MLA: one vector of head_dim values, of which V is the first so many
 };
 
 /// The cache of a model by its config.json alone, weights and architecture whatever they are.
@@ -22,7 +23,8 @@ struct CachedLayers {
 bool is_only_plannable(const std::filesystem::path& folder);
 
 /// Throws FormatError for a size that is missing or out of range, UnsupportedError naming the field
-/// for layers that cache anything but keys and values per head (MLA's latents, recurrent states),
+/// for layers that cache anything but keys and values per head or a latent (an indexer's keys,
+/// recurrent states),
 /// and for a window where layer_types does not say which layers have it.
 CachedLayers read_cached_layers(const std::filesystem::path& folder);
 

@@ -17,7 +17,8 @@ const Family* find_family(std::string_view hf_type) {
 
 const Family* find_gguf_family(std::string_view architecture, bool has_experts) {
   const auto found = std::ranges::find_if(kFamilies, [&](const Family& family) {
-    return family.gguf == architecture && (family.experts != ExpertNames::kNone) == has_experts;
+    return !family.gguf.empty() && family.gguf == architecture &&
+           (family.experts != ExpertNames::kNone) == has_experts;
   });
   return found == kFamilies.end() ? nullptr : found;
 }
@@ -38,6 +39,7 @@ std::string known_hf_types() {
 std::string known_gguf_architectures() {
   std::vector<std::string_view> names;
   for (const Family& family : kFamilies) {
+    if (family.gguf.empty()) continue;
     if (std::ranges::find(names, family.gguf) == names.end()) names.push_back(family.gguf);
   }
   return fmt::format("{}", fmt::join(names, ", "));

@@ -23,7 +23,7 @@ enum class ExpertNames : uint8_t { kNone, kProjections, kMixtral };
 struct Family {
   std::string_view hf_type;   // model_type of config.json; ModelSpec::architecture
   std::string_view hf_class;  // architectures of config.json
-  std::string_view gguf;      // general.architecture
+  std::string_view gguf;      // general.architecture; empty: not read from GGUF
   Activation activation = Activation::kSilu;
   WindowRule windows = WindowRule::kNone;
   int full_every = 0;
@@ -34,6 +34,7 @@ struct Family {
   bool has_post_norms = false;
   bool has_fused_projections = false;  // Q, K, V in one tensor, gate and up in another
   bool is_gemma = false;         // safetensors hold norms less 1; embedding times sqrt(hidden_size)
+  bool has_latent = false;       // MLA, and experts as DeepSeek declares them
   bool has_window_rope = false;  // layers with a window turn with a base of their own
   double default_eps = 1e-6;
   double default_theta = 10000.0;
@@ -47,7 +48,7 @@ struct Family {
 };
 
 /// All that can be read; defaults are those of transformers' configuration classes.
-inline constexpr std::array<Family, 9> kFamilies = {{
+inline constexpr std::array<Family, 10> kFamilies = {{
     {.hf_type = "llama", .hf_class = "LlamaForCausalLM", .gguf = "llama", .may_have_biases = true},
     {.hf_type = "mistral",
      .hf_class = "MistralForCausalLM",
@@ -110,6 +111,11 @@ inline constexpr std::array<Family, 9> kFamilies = {{
      .default_theta = 1e6,
      .default_head_dim = 256,
      .default_window = 4096},
+    {.hf_type = "deepseek_v2",
+     .hf_class = "DeepseekV2ForCausalLM",
+     .gguf = "",
+     .experts = ExpertNames::kProjections,
+     .has_latent = true},
 }};
 
 /// By model_type, or by GGUF's name of the architecture, where a file with experts is told from one

@@ -139,6 +139,69 @@ void read_experts(const JsonFields& config, const Family& family, ModelSpec& spe
   }
 }
 
+// Which of DeepSeek's experts a token goes to.
+void read_choice_of_experts(const JsonFields& config, ModelSpec& spec) {
+  const std::string score = config.text("scoring_func").value_or("softmax");
+  if (score != "softmax") refuse(config, "scoring_func", "\"softmax\"", fmt::format("{:?}", score));
+  const std::string method = config.text("topk_method").value_or("greedy");
+  if (method == "greedy") return;
+  if (method != "group_limited_greedy") {
+    refuse(config, "topk_method", "\"greedy\" or \"group_limited_greedy\"",
+           fmt::format("{:?}", method));
+  }
+  spec.expert_groups = config.required_integer("n_group", {1, spec.num_experts});
+  spec.groups_per_token = config.required_integer("topk_group", {1, spec.expert_groups});
+  const int each = spec.num_experts / spec.expert_groups;
+  if (each * spec.expert_groups != spec.num_experts) {
+    config.fail("n_group", fmt::format("a divisor of n_routed_experts = {}", spec.num_experts));
+  }
+  if (each * spec.groups_per_token < spec.experts_per_token) {
+    config.fail("topk_group", fmt::format("groups of {} that hold num_experts_per_tok = {} experts",
+                                          each, spec.experts_per_token));
+  }
+}
+
+void read_deepseek_experts(const JsonFields& config, ModelSpec& spec) {
+  const IntRange range{1, kExpertsRange.most};
+  spec.dense_intermediate_size = spec.intermediate_size;
+  spec.dense_layers = config.integer("first_k_dense_replace", {0, spec.num_layers}).value_or(0);
+  spec.num_experts = config.required_integer("n_routed_experts", range);
+  spec.experts_per_token = config.required_integer("num_experts_per_tok", {1, spec.num_experts});
+  spec.intermediate_size = config.required_integer("moe_intermediate_size", kSizeRange);
+  const int64_t shared = config.required_integer("n_shared_experts", kExpertsRange);
+  spec.shared_intermediate_size =
+      shared == 0 ? 0
+                  : expect_within(kSizeRange, shared * spec.intermediate_size, config.file(),
+                                  "n_shared_experts x moe_intermediate_size");
+  const int step = config.integer("moe_layer_freq", kSizeRange).value_or(1);
+  if (step != 1) refuse(config, "moe_layer_freq", "1", fmt::format("{}", step));
+  spec.experts_scale = config.number("routed_scaling_factor").value_or(1.0);
+  spec.renormalizes_experts = config.boolean("norm_topk_prob", false);
+  if (spec.renormalizes_experts && spec.experts_scale != 1.0) {
+    refuse(config, "norm_topk_prob",
+           "false beside a routed_scaling_factor (engines differ in whether both apply)", "true");
+  }
+  read_choice_of_experts(config, spec);
+}
+
+// Ranks and sizes of MLA. Of the cache, num_kv_heads and head_dim are those of the latent.
+void read_latent(const JsonFields& config, ModelSpec& spec) {
+  LatentSpec latent;
+  latent.q_rank = config.integer("q_lora_rank", kSizeRange).value_or(0);
+  latent.kv_rank = config.required_integer("kv_lora_rank", kHeadDimRange);
+  latent.nope_dim = config.required_integer("qk_nope_head_dim", kHeadDimRange);
+  latent.rope_dim = config.required_integer("qk_rope_head_dim", kHeadDimRange);
+  latent.value_dim = config.required_integer("v_head_dim", kHeadDimRange);
+  if (latent.rope_dim % 2 != 0) {
+    config.fail("qk_rope_head_dim", "an even number (RoPE turns pairs)");
+  }
+  if (!config.boolean("rope_interleave", true)) refuse(config, "rope_interleave", "true", "false");
+  spec.num_kv_heads = 1;
+  spec.head_dim = latent.kv_rank + latent.rope_dim;
+  spec.softmax_scale = 1.0 / std::sqrt(static_cast<double>(latent.nope_dim + latent.rope_dim));
+  spec.latent = latent;
+}
+
 int read_head_dim(const JsonFields& config, const Family& family, const ModelSpec& spec) {
   std::optional<int> head_dim = config.integer("head_dim", kHeadDimRange);
   if (!head_dim && family.default_head_dim > 0) head_dim = family.default_head_dim;
@@ -168,7 +231,11 @@ ModelSpec read_hf_config(const JsonFields& config) {
   spec.intermediate_size = config.required_integer("intermediate_size", kSizeRange);
   spec.num_q_heads = config.required_integer("num_attention_heads", kHeadsRange);
   spec.num_kv_heads = config.integer("num_key_value_heads", kHeadsRange).value_or(spec.num_q_heads);
-  spec.head_dim = read_head_dim(config, family, spec);
+  if (family.has_latent) {
+    read_latent(config, spec);
+  } else {
+    spec.head_dim = read_head_dim(config, family, spec);
+  }
   spec.vocab_size = config.required_integer("vocab_size", kVocabRange);
   spec.max_positions = config.required_integer("max_position_embeddings", kPositionsRange);
   spec.rms_norm_eps = config.number("rms_norm_eps").value_or(family.default_eps);
@@ -180,7 +247,12 @@ ModelSpec read_hf_config(const JsonFields& config) {
   spec.has_o_bias = attention_bias;
   take_family_parts(family, spec);
   if (family.is_gemma) read_gemma(config, family, spec);
-  if (family.experts != ExpertNames::kNone) read_experts(config, family, spec);
+  if (family.has_latent) {
+    spec.softmax_scale *= latent_score_factor(spec.rope);
+    read_deepseek_experts(config, spec);
+  } else if (family.experts != ExpertNames::kNone) {
+    read_experts(config, family, spec);
+  }
   spec.bos_id = config.integer("bos_token_id", kTokenRange);
   spec.eos_ids = config.integers("eos_token_id", kTokenRange);
   return spec;

@@ -70,6 +70,7 @@ void validate_parts(const ModelSpec& spec, std::string_view file) {
   expect_within(kExpertsRange, spec.num_experts, file, "num_experts");
   if (spec.num_experts == 0) return;
   expect_within({1, spec.num_experts}, spec.experts_per_token, file, "num_experts_per_tok");
+  expect_positive(file, "routed_scaling_factor", spec.experts_scale);
 }
 
 }  // namespace
@@ -99,6 +100,17 @@ std::string other_parts_text(const ModelSpec& spec) {
   add("experts", spec.num_experts, plain.num_experts);
   add("of them", spec.experts_per_token, plain.experts_per_token);
   add("renormalized", spec.renormalizes_experts, plain.renormalizes_experts);
+  add("experts times", spec.experts_scale, plain.experts_scale);
+  add("groups", spec.expert_groups, plain.expert_groups);
+  add("of groups", spec.groups_per_token, plain.groups_per_token);
+  add("dense layers", spec.dense_layers, plain.dense_layers);
+  add("dense", spec.dense_intermediate_size, plain.dense_intermediate_size);
+  add("shared", spec.shared_intermediate_size, plain.shared_intermediate_size);
+  if (spec.latent) {
+    const LatentSpec& latent = *spec.latent;
+    out += fmt::format(" latent {} {} {} {} {}", latent.q_rank, latent.kv_rank, latent.nope_dim,
+                       latent.rope_dim, latent.value_dim);
+  }
   return out;
 }
 
@@ -129,7 +141,7 @@ void validate(const ModelSpec& spec, std::string_view file) {
   }
   if (spec.bos_id) expect_token(file, "bos token", *spec.bos_id, spec.vocab_size);
   for (const int32_t id : spec.eos_ids) expect_token(file, "eos token", id, spec.vocab_size);
-  validate_rope(spec.rope, spec.head_dim, file);
+  validate_rope(spec.rope, spec.rope_dim(), file);
   if (spec.window_rope) validate_rope(*spec.window_rope, spec.head_dim, file);
   validate_parts(spec, file);
 }

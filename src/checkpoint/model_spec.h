@@ -13,6 +13,17 @@ namespace kv {
 /// What the gate of the feed-forward layer goes through.
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
+/// Attention over one latent vector per token (MLA): what is cached is [latent after its norm |
+/// part that RoPE turned], one for all query heads. Keys and values of a head are projections of
+/// the latent.
+struct LatentSpec {
+  int q_rank = 0;  // queries go through a latent of their own; 0 = they do not
+  int kv_rank = 0;
+  int nope_dim = 0;   // values of a head's query and key that do not turn
+  int rope_dim = 0;   // those that do; the key's are shared by all heads
+  int value_dim = 0;  // of a head
+};
+
 /// What a checkpoint declares about its model; every number has passed validate(). All that sets
 /// one architecture's forward pass apart from another's is a number or a flag here.
 struct ModelSpec {
@@ -22,8 +33,9 @@ struct ModelSpec {
   int hidden_size = 0;
   int intermediate_size = 0;  // of each expert where there are experts
   int num_q_heads = 0;
-  int num_kv_heads = 0;
-  int head_dim = 0;
+  int num_kv_heads = 0;  // of what is cached: 1 where that is a latent
+  int head_dim = 0;      // likewise: kv_rank + rope_dim
+  std::optional<LatentSpec> latent;
   int vocab_size = 0;     // rows of the embedding, at least the number of tokens
   int max_positions = 0;  // tokens of context that the model was made for
   double rms_norm_eps = 0.0;
@@ -42,6 +54,12 @@ struct ModelSpec {
   int num_experts = 0;          // 0 = dense
   int experts_per_token = 0;
   bool renormalizes_experts = false;  // weights of the chosen experts sum to 1
+  double experts_scale = 1.0;         // what the weights of the chosen experts are multiplied by
+  int expert_groups = 0;              // experts are chosen from `groups_per_token` of so many; 0 =
+  int groups_per_token = 0;           // from all
+  int dense_layers = 0;               // the first layers, which have no experts
+  int dense_intermediate_size = 0;    // theirs
+  int shared_intermediate_size = 0;   // of a network beside the experts, for every token; 0 = none
   bool tied_embeddings = false;       // true: the embedding is the output head, lm_head is not read
   bool has_qkv_bias = false;
   bool has_o_bias = false;
@@ -49,6 +67,8 @@ struct ModelSpec {
   bool add_bos = false;  // as declared beside the weights; Tokenizer::prefix_ids() is what counts
   std::vector<int32_t> eos_ids;  // every id that ends a generation, without repeats
 
+  bool has_experts(int64_t layer) const { return num_experts > 0 && layer >= dense_layers; }
+  int rope_dim() const { return latent ? latent->rope_dim : head_dim; }
   int q_per_kv() const { return num_q_heads / num_kv_heads; }
   int window(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];

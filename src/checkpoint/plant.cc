@@ -115,6 +115,10 @@ void expect_fitting(const PlantRequest& request, const ModelSpec& spec, const fs
     throw ValueError(
         fmt::format("plant: size: expected above 0 and at most 448, found {}", request.size));
   }
+  if (spec.latent) {
+    throw ValueError(fmt::format("plant: {} caches a latent: expected keys and values per head",
+                                 spec.architecture));
+  }
   if (request.kind == PlantKind::kHeadDispersion && spec.num_kv_heads < 2) {
     throw ValueError("plant: head-dispersion: expected at least 2 KV heads, found 1");
   }

@@ -45,6 +45,10 @@ double stretch_yarn(const RopeSpec& rope, const Ramp& ramp, int pair, double fre
   return frequency / rope.factor * share + frequency * (1.0 - share);
 }
 
+double amplitude(const RopeSpec& rope, double mscale) {
+  return 0.1 * mscale * std::log(rope.factor) + 1.0;
+}
+
 }  // namespace
 
 std::string_view name(RopeType type) {
@@ -82,11 +86,16 @@ double attention_factor(const RopeSpec& rope) {
   if (rope.type != RopeType::kYarn) return 1.0;
   if (rope.given_attention_factor) return *rope.given_attention_factor;
   if (rope.factor <= 1.0) return 1.0;
-  const auto amplitude = [&](double mscale) { return 0.1 * mscale * std::log(rope.factor) + 1.0; };
   if (rope.mscale && rope.mscale_all_dim) {
-    return amplitude(*rope.mscale) / amplitude(*rope.mscale_all_dim);
+    return amplitude(rope, *rope.mscale) / amplitude(rope, *rope.mscale_all_dim);
   }
-  return amplitude(1.0);
+  return amplitude(rope, 1.0);
+}
+
+double latent_score_factor(const RopeSpec& rope) {
+  if (rope.type != RopeType::kYarn || !rope.mscale_all_dim || rope.factor <= 1.0) return 1.0;
+  const double one = amplitude(rope, *rope.mscale_all_dim);
+  return one * one;
 }
 
 }  // namespace kv

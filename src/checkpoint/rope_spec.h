@@ -38,4 +38,8 @@ std::vector<double> inv_freq(const RopeSpec& rope, int head_dim);
 /// What cos and sin, so both Q and the cached K, are multiplied by. 1 for every type but yarn.
 double attention_factor(const RopeSpec& rope);
 
+/// What MLA's scores are multiplied by beside that: (0.1 mscale_all_dim ln(factor) + 1)^2 for yarn
+/// with mscale_all_dim, else 1.
+double latent_score_factor(const RopeSpec& rope);
+
 }  // namespace kv

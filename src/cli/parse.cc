@@ -8,6 +8,7 @@
 
 #include "checkpoint/plant.h"
 #include "cli/args.h"
+#include "cli/kernel_bench.h"
 #include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
 #include "cli/sampling_args.h"
@@ -287,13 +288,13 @@ void add_plant(CLI::App& app, PlantArgs& args) {
       ->capture_default_str();
 }
 
-void add_bench(CLI::App& app, BenchArgs& args) {
+CLI::App& add_bench(CLI::App& app, BenchArgs& args) {
   CLI::App* c = app.add_subcommand(
       "bench", "whole-model speed beside the machine's limits measured in the same run");
+  c->require_subcommand(0, 1);
   c->add_option("model", args.model,
                 "a .gguf file, a Hugging Face directory, or tiny (built in); fp8-error: what FP8 "
-                "does to attention on random numbers, without a model")
-      ->required();
+                "does to attention on random numbers, without a model; or one op's bench:");
   c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -313,6 +314,7 @@ void add_bench(CLI::App& app, BenchArgs& args) {
   c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")->check(whole_from(1));
   c->add_option("--backend", args.backend, "force a SIMD target");
   c->add_flag("--json", args.json, "one JSON object on standard output");
+  return *c;
 }
 
 /// A first word that is no command, with the one that may be meant.
@@ -357,7 +359,7 @@ int dispatch(int argc, const char* const* argv) {
   add_calibrate(app, calibrate);
   add_eval(app, eval);
   add_decide(app, decide);
-  add_bench(app, bench);
+  const KernelBenchCommands kernel_benches(add_bench(app, bench));
   add_plant(app, plant);
   const ScaleCommands scale_commands(app);
   const ReanalysisCommands reanalysis_commands(app);
@@ -377,7 +379,9 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("eval")) return run_eval(eval);
   if (app.got_subcommand("decide")) return run_decide(decide);
   if (app.got_subcommand("plant")) return run_plant(plant);
+  if (const auto code = kernel_benches.run()) return *code;
   if (app.got_subcommand("bench")) {
+    if (bench.model.empty()) throw ValueError("bench: expected a model, attention or append");
     return bench.model == "fp8-error" ? run_bench_error(bench) : run_bench(bench);
   }
   if (const auto code = scale_commands.run()) return *code;

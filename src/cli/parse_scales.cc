@@ -60,10 +60,37 @@ void add_export(CLI::App& app, ExportArgs& args) {
   c->add_flag("--json", args.json, "one JSON object on standard output");
 }
 
+void add_verify_servers(CLI::App& c, VerifyArgs& args) {
+  const std::string group = "A running server, by the errors of its cache (docs/fingerprint.md)";
+  const auto add = [&](const char* option, std::string& value, const char* help) {
+    return c.add_option(option, value, help)->group(group);
+  };
+  add("--control", args.control, "URL of a server with a 16-bit cache");
+  add("--candidate", args.candidate, "URL of the server in question");
+  add("--scales", args.scales,
+      "that it ought to have, as inspect reads them (default: the model's own, else those of the "
+      "texts that are sent)");
+  add("--prompts", args.prompts, "texts to send (default: kvscale's own)");
+  c.add_option("--tokens", args.tokens, "of the texts, at most")
+      ->capture_default_str()
+      ->check(CLI::Range(128, 1 << 20))
+      ->group(group);
+  add("--engine", args.engine, "of the servers: vllm, sglang or tensorrt-llm")
+      ->capture_default_str();
+  add("--server-model", args.server_model, "name of the model, when a server serves several");
+  add("--api-key-env", args.api_key_env, "environment variable that holds the servers' key");
+  add("--api-key-file", args.api_key_file, "file that holds the servers' key");
+  add("--record", args.record, "file for the logprobs that were compared, one text a line");
+  c.add_flag("--full", args.full, "goes on to the last text and gives up no hypothesis")
+      ->group(group);
+}
+
 void add_verify(CLI::App& app, VerifyArgs& args) {
   CLI::App* c = app.add_subcommand(
-      "verify", "prove that exported scales arrive, by reading them back under the engine's rules");
-  c->add_option("path", args.path, "the exported directory")->required();
+      "verify",
+      "prove that exported scales arrive, by reading them back under the engine's rules; with "
+      "--control, name what a running server does with its cache");
+  c->add_option("path", args.path, "the exported directory; with --control the model")->required();
   c->add_option("--against", args.against,
                 "scale file or directory that it must equal (default: the export record)");
   c->add_option("--for", args.target, std::string("default: the record's target; ") + kTargetHelp);
@@ -76,6 +103,7 @@ void add_verify(CLI::App& app, VerifyArgs& args) {
       "a Python in which the engine can be imported: its own loader reads the directory too");
   c->add_flag("--hash", args.hash, "read the weights too, and hold them against the export record");
   c->add_flag("--json", args.json, "one JSON object on standard output");
+  add_verify_servers(*c, args);
 }
 
 void add_targets(CLI::App& app, TargetsArgs& args) {
@@ -83,7 +111,8 @@ void add_targets(CLI::App& app, TargetsArgs& args) {
       "targets", "engines, backends and devices: which layouts run, with which numerics");
   c->add_option("--model", args.model, "a model directory, a .gguf file, or tiny");
   c->add_option("--layout", args.layout, "asks whether this layout runs, and answers yes or no")
-      ->check(CLI::IsMember({"bf16", "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"}));
+      ->check(CLI::IsMember(
+          {"bf16", "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head", "fp8_ds_mla"}));
   c->add_option("--gpu", args.gpu, "device, as h100, l4, a100, cpu");
   c->add_option("--engine", args.engine, "engine or engine:backend");
   c->add_flag("--json", args.json, "one JSON object on standard output");
@@ -111,7 +140,11 @@ ScaleCommands::~ScaleCommands() = default;
 std::optional<int> ScaleCommands::run() const {
   if (state_->app.got_subcommand("inspect")) return run_inspect(state_->inspect);
   if (state_->app.got_subcommand("export")) return run_export(state_->exporting);
-  if (state_->app.got_subcommand("verify")) return run_verify(state_->verify);
+  if (state_->app.got_subcommand("verify")) {
+    const VerifyArgs& args = state_->verify;
+    const bool names_servers = !args.control.empty() || !args.candidate.empty();
+    return names_servers ? run_fingerprint(args) : run_verify(args);
+  }
   if (state_->app.got_subcommand("targets")) return run_targets(state_->targets);
   return std::nullopt;
 }

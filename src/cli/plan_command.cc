@@ -18,7 +18,7 @@ constexpr double kLargestBudgetGib = 1 << 30;  // an exbibyte; more would not fi
 /// A model that does not run here: what its configuration says about the cache.
 void add_cached_layers(const CachedLayers& cached, PlanInput& input) {
   for (const CachedLayer& layer : cached.layers)
-    input.layers.push_back({layer.num_kv_heads, layer.head_dim, layer.window});
+    input.layers.push_back({layer.num_kv_heads, layer.head_dim, layer.window, layer.latent_values});
   if (input.context == 0) input.context = cached.max_positions;
   if (input.context == 0) {
     throw ValueError(fmt::format(

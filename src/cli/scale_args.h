@@ -35,6 +35,12 @@ struct VerifyArgs {
   std::string path, against;
   std::string target, version;
   std::string engine_python;
+  // Servers whose logprobs are held against what kvscale's own engine says: the path is a model.
+  std::string control, candidate, scales, prompts, server_model, api_key_env, api_key_file;
+  std::string engine = "vllm";
+  std::string record;    // file for what was compared
+  int64_t tokens = 768;  // of the texts that are sent, at most
+  bool full = false;     // all of them, and all hypotheses
   int64_t tp = 1;
   bool hash = false;
   bool json = false;
@@ -48,6 +54,7 @@ struct TargetsArgs {
 int run_inspect(const InspectArgs& args);
 int run_export(const ExportArgs& args);
 int run_verify(const VerifyArgs& args);
+int run_fingerprint(const VerifyArgs& args);
 int run_targets(const TargetsArgs& args);
 
 }  // namespace kv::cli

@@ -208,41 +208,101 @@ struct Tile {
   float* value_scales;  // [64]
   uint8_t* copy;        // a tile of stored bytes that do not lie as they are needed
   int64_t padded_dim;
+  int64_t value_stride;
 };
+
+/// A tile of latents [64][value_stride]: whole vectors, of which V is the beginning.
+void WidenLatents(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
+  const DF d;
+  const PageLayout& page = rows.cache->page;
+  const SideLayout& side = page.side(Side::kK);
+  const auto widen = [&](const uint8_t* block, int64_t slot, int64_t at, int64_t count) HWY_ATTR {
+    for (int64_t i = 0; i < count; ++i) {
+      const uint8_t* cell = block + side.byte(0, slot + i, 0);
+      float* out = t.values + (at + i) * t.value_stride;
+      if (!page.has_tiles()) {
+        WidenRun(side.format, cell, page.head_dim, out);
+        continue;
+      }
+      WidenRun(side.format, cell, page.value_dim, out);
+      for (int64_t c = 0; c < page.value_dim; c += static_cast<int64_t>(hn::Lanes(d))) {
+        float scale;
+        std::memcpy(&scale, block + side.scale_byte(0, slot + i) + c / kLatentTile * 4,
+                    sizeof scale);
+        hn::StoreU(hn::Mul(hn::LoadU(d, out + c), hn::Set(d, scale)), d, out + c);
+      }
+      WidenRun(Format::kBf16, cell + page.bf16_base, page.head_dim - page.value_dim,
+               out + page.value_dim);
+    }
+  };
+  for_each_piece(rows, first, end, widen);
+  std::fill_n(t.values, unseen_keys(rows, first, end) * t.value_stride, 0.0f);
+  std::fill_n(t.values + (end - first) * t.value_stride, (kTile - (end - first)) * t.value_stride,
+              0.0f);
+}
+
+/// The tile's keys [head_dim][64] from its latents.
+void TransposeLatents(int64_t dim, const Tile& t) {
+  const DF d;
+  const hn::RebindToSigned<DF> di;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto index = hn::Mul(hn::Iota(di, 0), hn::Set(di, static_cast<int32_t>(t.value_stride)));
+  for (int64_t c = 0; c < dim; ++c) {
+    for (int64_t j = 0; j < kTile; j += lanes) {
+      hn::StoreU(hn::GatherIndex(d, t.values + j * t.value_stride + c, index), d,
+                 t.keys + c * kTile + j);
+    }
+  }
+}
+
+void WidenKeysAndValues(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
+  const PageLayout& page = rows.cache->page;
+  WidenRows(page.side(Side::kK).format, stored_keys(rows, first, end, t.copy), page.head_dim, kTile,
+            kTile, t.keys);
+  WidenRows(page.side(Side::kV).format, stored_values(rows, first, end, t.copy), end - first,
+            page.head_dim, t.value_stride, t.values);
+  std::fill_n(t.values, unseen_keys(rows, first, end) * t.value_stride, 0.0f);
+}
 
 void AttendTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
   const RowRange range = rows_that_see(rows, first, end);
   if (range.begin == range.end) return;
   const PageLayout& page = rows.cache->page;
   const int64_t dim = page.head_dim, r0 = range.begin, n = range.end - range.begin;
-  WidenRows(page.side(Side::kK).format, stored_keys(rows, first, end, t.copy), dim, kTile, kTile,
-            t.keys);
-  WidenRows(page.side(Side::kV).format, stored_values(rows, first, end, t.copy), end - first, dim,
-            t.padded_dim, t.values);
-  std::fill_n(t.values, unseen_keys(rows, first, end) * t.padded_dim, 0.0f);
-  load_scales(rows, Side::kK, first, end, rows.score_scale * (rows.soft_cap > 0 ? 1.0f : kLog2E),
-              t.key_scales);
-  load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
+  const float score_factor = rows.score_scale * (rows.soft_cap > 0 ? 1.0f : kLog2E);
+  if (page.holds_latents) {
+    WidenLatents(rows, first, end, t);
+    TransposeLatents(dim, t);
+    std::fill_n(t.key_scales, kTile, score_factor);
+    std::fill_n(t.value_scales, kTile, 1.0f);
+  } else {
+    WidenKeysAndValues(rows, first, end, t);
+    load_scales(rows, Side::kK, first, end, score_factor, t.key_scales);
+    load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
+  }
   Gemm(n, kTile, dim, t.q + r0 * dim, dim, t.keys, kTile, t.scores, kTile, false);
   for (int64_t r = 0; r < n; ++r) {
     const float correction =
         SoftmaxRow(rows, r0 + r, first, end, t.key_scales, t.value_scales, t.scores + r * kTile);
     if (correction != 1.0f) ScaleRow(t.acc + (r0 + r) * t.padded_dim, t.padded_dim, correction);
   }
-  Gemm(n, t.padded_dim, end - first, t.scores, kTile, t.values, t.padded_dim,
+  Gemm(n, t.padded_dim, end - first, t.scores, kTile, t.values, t.value_stride,
        t.acc + r0 * t.padded_dim, t.padded_dim, true);
 }
 
 void Attend(const AttendRows& rows, AttendScratch& scratch) {
-  const int64_t dim = rows.cache->page.head_dim;
-  const int64_t padded = (dim + 15) / 16 * 16;
-  float* at = scratch.get(kTile * (dim + padded + rows.num_rows + 2) +
+  const PageLayout& page = rows.cache->page;
+  const auto padded_to_16 = [](int64_t n) { return (n + 15) / 16 * 16; };
+  const int64_t dim = page.head_dim, padded = padded_to_16(page.value_dim);
+  const int64_t stride = page.holds_latents ? padded_to_16(dim) : padded;
+  float* at = scratch.get(kTile * (dim + stride + rows.num_rows + 2) +
                           rows.num_rows * (padded + dim) + kTile * dim / 2);
   Tile t{};
   t.padded_dim = padded;
+  t.value_stride = stride;
   t.keys = at;
   t.values = t.keys + dim * kTile;
-  t.scores = t.values + padded * kTile;
+  t.scores = t.values + stride * kTile;
   t.acc = t.scores + rows.num_rows * kTile;
   t.key_scales = t.acc + rows.num_rows * padded;
   t.value_scales = t.key_scales + kTile;
@@ -256,7 +316,8 @@ void Attend(const AttendRows& rows, AttendScratch& scratch) {
     AttendTile(rows, first, std::min(first + kTile, rows.end_key), t);
   }
   for (int64_t r = 0; r < rows.num_rows; ++r) {
-    std::memcpy(rows.out + r * dim, t.acc + r * padded, static_cast<size_t>(dim) * sizeof(float));
+    std::memcpy(rows.out + r * page.value_dim, t.acc + r * padded,
+                static_cast<size_t>(page.value_dim) * sizeof(float));
   }
 }
 
@@ -310,11 +371,13 @@ float* AttendScratch::get(int64_t floats) {
 AttendScratch::~AttendScratch() { std::free(data_); }
 
 void attend_rows(const AttendRows& rows, AttendScratch& scratch) {
-  if (bf16_dot_pays()) return attend_rows_bf16(rows, scratch);
+  if (!rows.cache->page.holds_latents && bf16_dot_pays()) return attend_rows_bf16(rows, scratch);
   HWY_DYNAMIC_DISPATCH(Attend)(rows, scratch);
 }
 
-std::string_view attend_rows_kernel() { return bf16_dot_pays() ? "bf16_dot" : "f32"; }
+std::string_view attend_rows_kernel(const PageLayout& page) {
+  return !page.holds_latents && bf16_dot_pays() ? "bf16_dot" : "f32";
+}
 
 void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,
               int64_t ldb, float* c, int64_t ldc, bool accumulate) {

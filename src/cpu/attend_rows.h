@@ -28,7 +28,7 @@ struct AttendRows {
   float value_scale = 1;     // static V scale
   float soft_cap = 0;        // 0 = none
   bool fp8_weights = false;  // weights through E4M3 before they meet the values, not in the sum
-  float* out = nullptr;      // [num_rows, head_dim]: sum of 2^(score - largest) * V
+  float* out = nullptr;      // [num_rows, value_dim]: sum of 2^(score - largest) * V
   // [num_rows] largest score, in powers of two (exp(x) = 2^score); -FLT_MAX when no key was seen.
   float* largest = nullptr;
   float* sum = nullptr;  // [num_rows] sum of 2^(score - largest)
@@ -53,8 +53,8 @@ class AttendScratch {
 /// multiply-adds in F32, or where that is faster as attend_rows_bf16.h says.
 void attend_rows(const AttendRows& rows, AttendScratch& scratch);
 
-/// Which of them attend_rows uses now: "f32" or "bf16_dot".
-std::string_view attend_rows_kernel();
+/// Which of them attend_rows uses now over such pages: "f32" or "bf16_dot"; over latents "f32".
+std::string_view attend_rows_kernel(const PageLayout& page = {});
 
 /// Combines parts of the same rows in the order given and divides by the sums: out[row] =
 /// softmax-weighted mean of V. One part is only divided. parts[i] points to [num_rows, head_dim]

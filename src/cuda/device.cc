@@ -15,7 +15,8 @@ DeviceInfo query() {
   const cudaError_t found = cudaGetDevice(&device);
   if (found != cudaSuccess) {
     throw UnsupportedError(
-        fmt::format("cuda: needed a CUDA device, found none ({})", cudaGetErrorString(found)));
+        fmt::format("cuda: needed a CUDA device of compute capability 9.0, found none ({})",
+                    cudaGetErrorString(found)));
   }
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
@@ -48,6 +49,8 @@ void check(int code, std::string_view what) {
 }
 
 void check_launch(std::string_view kernel) { check(cudaGetLastError(), kernel); }
+
+void synchronize_device() { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
 DeviceBuffer::DeviceBuffer(int64_t bytes) : bytes_(bytes) {
   if (bytes > 0) check(cudaMalloc(&data_, static_cast<size_t>(bytes)), "cudaMalloc");

@@ -28,6 +28,9 @@ void check(int code, std::string_view what);
 /// To be called after every launch: throws if the launch was refused.
 void check_launch(std::string_view kernel);
 
+/// Returns when everything that was launched, on any stream, has ended.
+void synchronize_device();
+
 /// Device memory; freed by the destructor. Move-only.
 class DeviceBuffer {
  public:

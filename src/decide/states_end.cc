@@ -23,10 +23,13 @@ Outcome outcome_of(const ArmSpec& candidate) {
       return Outcome::kStaticPerHead;
     case ArmLayout::kFp8TokenHead:
       return Outcome::kDynamicPerTokenHead;
+    case ArmLayout::kFp8DsMla:
     case ArmLayout::kBf16:
       break;
   }
-  throw ValueError("decide: bf16 is the control and cannot be accepted");
+  throw ValueError(
+      "decide: bf16 is the control, and fp8_ds_mla is not decided on: neither can be "
+      "accepted");
 }
 
 bool is_known_target(std::string_view target) {

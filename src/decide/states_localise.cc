@@ -155,6 +155,7 @@ ArmSpec Machine::with_sides(ArmLayout base, const std::vector<int>& layers,
   const ArmSpec whole = arm(base).with_bf16_layers(layers);
   const ArmRecord* all = find_arm(records_.arms, text(base));
   if (all == nullptr) return whole;  // named by the range pass alone
+  if (evidence_.layers.front().latent_values > 0) return whole;  // V lies in K
   const ArmSpec sides = blamed_sides(records_.ranges, arm(base), layers);
   const ArmRecord* record = find_arm(records_.arms, sides.text());
   if (record == nullptr) {

@@ -13,20 +13,21 @@
 namespace kv {
 namespace {
 
-constexpr std::array<std::pair<ArmLayout, std::string_view>, 5> kLayouts = {
+constexpr std::array<std::pair<ArmLayout, std::string_view>, 6> kLayouts = {
     {{ArmLayout::kBf16, "bf16"},
      {ArmLayout::kFp8Scale1, "fp8_scale1"},
      {ArmLayout::kFp8Tensor, "fp8_tensor"},
      {ArmLayout::kFp8Head, "fp8_head"},
-     {ArmLayout::kFp8TokenHead, "fp8_token_head"}}};
+     {ArmLayout::kFp8TokenHead, "fp8_token_head"},
+     {ArmLayout::kFp8DsMla, "fp8_ds_mla"}}};
 
 ArmLayout parse_layout(std::string_view word) {
   const auto distance = [&](const auto& layout) { return edit_distance(word, layout.second); };
   const auto nearest = std::ranges::min_element(kLayouts, {}, distance);
   if (nearest->second == word) return nearest->first;
   throw ValueError(
-      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head or fp8_token_head, "
-                  "found \"{}\"; did you mean {}?",
+      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head or "
+                  "fp8_ds_mla, found \"{}\"; did you mean {}?",
                   word, nearest->second));
 }
 
@@ -112,8 +113,24 @@ Format stored_format(ArmLayout layout) {
       return Format::kE4m3PerHead;
     case ArmLayout::kFp8TokenHead:
       return Format::kE4m3PerTokenHead;
+    case ArmLayout::kFp8DsMla:
+      return Format::kE4m3PerTokenTile;
   }
   throw ValueError("arm: layout outside the enumeration");
+}
+
+std::vector<ArmLayout> fp8_layouts(const std::vector<LayerGeometry>& layers) {
+  const auto has_latent = [](const LayerGeometry& layer) { return layer.latent_values > 0; };
+  if (std::ranges::none_of(layers, has_latent)) {
+    return {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor, ArmLayout::kFp8Head,
+            ArmLayout::kFp8TokenHead};
+  }
+  std::vector<ArmLayout> out = {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor};
+  const auto has_tiles = [](const LayerGeometry& layer) {
+    return layer.latent_values > 0 && layer.latent_values % kLatentTile == 0;
+  };
+  if (std::ranges::all_of(layers, has_tiles)) out.push_back(ArmLayout::kFp8DsMla);
+  return out;
 }
 
 ArmSpec ArmSpec::parse(std::string_view text) {

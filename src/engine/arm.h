@@ -19,10 +19,16 @@ enum class ArmLayout : uint8_t {
   kFp8Head,       // "fp8_head": one calibrated scale per layer, side and KV head
   kFp8TokenHead,  // "fp8_token_head": one scale per token and KV head, computed at the write,
                   // stored in the page
+  kFp8DsMla,  // "fp8_ds_mla": latents (MLA) with a scale per token and 128 values, the rest BF16
 };
 
 std::string_view name(ArmLayout layout);
 Format stored_format(ArmLayout layout);
+
+/// The FP8 layouts that caches of such layers have, cheapest in metadata first. A latent is one
+/// vector for all heads: a scale per head is a scale per tensor, and no engine stores it with a
+/// scale per token alone.
+std::vector<ArmLayout> fp8_layouts(const std::vector<LayerGeometry>& layers);
 
 /// The layers and sides that an FP8 arm keeps in BF16.
 struct Bf16Side {

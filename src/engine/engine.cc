@@ -20,7 +20,8 @@ ScaleTable table_for(const ArmSpec& spec, const std::optional<ScaleTable>& scale
   if (!spec.needs_scales()) {
     const char* source = spec.layout == ArmLayout::kBf16           ? "none: stored as BF16"
                          : spec.layout == ArmLayout::kFp8TokenHead ? "inline, per token and KV head"
-                                                                   : "scale 1.0 (none supplied)";
+                         : spec.layout == ArmLayout::kFp8DsMla ? "inline, per token and 128 values"
+                                                               : "scale 1.0 (none supplied)";
     return {model.num_layers, model.num_kv_heads, source};
   }
   if (!scales)
@@ -107,8 +108,12 @@ Engine::Engine(std::shared_ptr<const Model> model, BatchPlan plan)
 }
 
 int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales,
-                    int64_t capacity_tokens, int64_t sequences) {
-  if (spec.math == Math::kFp8 && spec.layout == ArmLayout::kFp8TokenHead) {
+                    int64_t capacity_tokens, int64_t sequences, StoredValues values) {
+  if (values != StoredValues::kOfFormat && spec.layout != ArmLayout::kBf16) {
+    throw ValueError(fmt::format(
+        "arm {}: expected 16-bit pages for values of another format, found codes", spec.text()));
+  }
+  if (spec.math == Math::kFp8 && has_inline_scales(stored_format(spec.layout))) {
     throw UnsupportedError(fmt::format(
         "arm {}: needed math=fp8 over inline scales, this device supports math=bf16 there",
         spec.text()));
@@ -119,6 +124,7 @@ int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales
   const int64_t blocks = (capacity_tokens + plan_.block_size - 1) / plan_.block_size;
   Arm arm;
   arm.spec = spec;
+  arm.values = values;
   arm.formats = asked;
   arm.scales = table_for(spec, scales, model);
   const WindowRoom room{sequences, plan_.rows_per_pass};
@@ -223,6 +229,7 @@ void Engine::run_pass(std::span<const Request> requests, std::span<Room> rooms, 
     segment.table = &r.sequence->table_;
     segment.scales = &*arm.scales;
     segment.rounding = arm.spec.rounding;
+    segment.values = arm.values;
     segment.math = arm.spec.math;
     segment.asked = arm.formats;
     segment.sequence = static_cast<int64_t>(i);

@@ -92,9 +92,11 @@ class Engine {
   /// Allocates a cache of at least `capacity_tokens` tokens, layers with a window for so many
   /// `sequences` at once (forks are sequences too; 0: they keep all tokens). `scales` is needed,
   /// and used, by arms with calibrated static scales; for fp8_scale1 all are 1. Throws ValueError
-  /// when they are missing or of another geometry. Returns the arm's number.
+  /// when they are missing or of another geometry. `values` other than those of the format are
+  /// written into the pages of the bf16 arm, to emulate caches of formats that no layout has;
+  /// ValueError for another arm. Returns the arm's number.
   int add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales, int64_t capacity_tokens,
-              int64_t sequences = 0);
+              int64_t sequences = 0, StoredValues values = StoredValues::kOfFormat);
 
   int num_arms() const { return static_cast<int>(arms_.size()); }
   const ArmSpec& arm(int arm) const;
@@ -122,6 +124,7 @@ class Engine {
  private:
   struct Arm {
     ArmSpec spec;
+    StoredValues values = StoredValues::kOfFormat;
     std::vector<LayerFormat> formats;  // as asked for
     std::optional<ScaleTable> scales;
     std::unique_ptr<KvCache> cache;

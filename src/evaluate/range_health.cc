@@ -28,7 +28,16 @@ struct RangeMeter::Layer {
   }
 };
 
-/// Keys and values of one sequence's layer so far, BF16, [side][kv head][tokens, head_dim].
+namespace {
+
+/// Values of a head on a side: of latents V is the beginning.
+int64_t dim_of(const AttentionTap& tap, size_t side) {
+  return side == 0 ? tap.head_dim : tap.value_dim();
+}
+
+}  // namespace
+
+/// Keys and values of one sequence's layer so far, BF16, [side][kv head][tokens, dim_of(side)].
 struct RangeMeter::History {
   int64_t tokens = 0;
   std::array<std::vector<std::vector<uint16_t>>, 2> sides;
@@ -40,7 +49,7 @@ struct RangeMeter::History {
       sides[s].resize(index(tap.num_kv_heads));
       for (int64_t t = 0; t < tap.num_tokens; ++t) {
         for (std::vector<uint16_t>& head : sides[s]) {
-          head.insert(head.end(), rows, rows + tap.head_dim);
+          head.insert(head.end(), rows, rows + dim_of(tap, s));
           rows += tap.head_dim;
         }
       }
@@ -93,7 +102,7 @@ std::vector<float> scales_of(const std::vector<RangeLayout>& layouts, const Atte
       out.push_back(1);
       continue;
     }
-    const auto heads = layout.scales.heads(tap.layer, side);
+    const auto heads = layout.scales.heads(tap.layer, tap.latent_values > 0 ? Side::kK : side);
     if (static_cast<int64_t>(heads.size()) != tap.num_kv_heads) {
       throw ValueError(
           fmt::format("range meter: layout \"{}\": expected scales of {} KV heads, "
@@ -123,7 +132,7 @@ RangeMeter::Layer& RangeMeter::layer_of(const AttentionTap& tap) {
   layer->head_dim = tap.head_dim;
   for (const Side side : kSides) {
     const auto s = static_cast<size_t>(side);
-    layer->sides[s].assign(index(tap.num_kv_heads), HeadSums(tap.head_dim, layouts_.size()));
+    layer->sides[s].assign(index(tap.num_kv_heads), HeadSums(dim_of(tap, s), layouts_.size()));
     layer->noise[s].assign(layouts_.size(), std::vector<double>(index(tap.num_q_heads)));
     for (int64_t head = 0; head < tap.num_kv_heads; ++head) {
       layer->scales[s].push_back(scales_of(layouts_, tap, side, head));
@@ -167,7 +176,7 @@ void RangeMeter::count_values(const AttentionTap& tap, const History& history, L
     const size_t side = index(task % 2);
     const int64_t head = task / 2;
     const std::vector<float> x =
-        history.load(side, head, tap.head_dim, tap.first_position, history.tokens);
+        history.load(side, head, dim_of(tap, side), tap.first_position, history.tokens);
     layer.sides[side][index(head)].add(x.data(), tap.num_tokens, tap.sequence, tap.first_position,
                                        layouts_, layer.scales[side][index(head)],
                                        options_.rounding);
@@ -226,13 +235,13 @@ void RangeMeter::measure_queries(const AttentionTap& tap, const History& history
   if (positions.empty()) return;
   const int64_t tokens = positions.back() + 1;
   const int64_t group = tap.num_q_heads / tap.num_kv_heads;
-  QueryOutputs out(static_cast<int64_t>(positions.size()), tap.num_q_heads, tap.head_dim,
+  QueryOutputs out(static_cast<int64_t>(positions.size()), tap.num_q_heads, tap.value_dim(),
                    layouts_.size());
   for (int64_t h = 0; h < tap.num_kv_heads; ++h) {
     const HeadKeys head(history.load(0, h, tap.head_dim, 0, tokens),
-                        history.load(1, h, tap.head_dim, 0, tokens), tap.head_dim, layouts_,
-                        layer.scales[0][index(h)], layer.scales[1][index(h)], options_.rounding,
-                        history.key_factors);
+                        history.load(1, h, tap.value_dim(), 0, tokens), tap.head_dim,
+                        tap.value_dim(), layouts_, layer.scales[0][index(h)],
+                        layer.scales[1][index(h)], options_.rounding, history.key_factors);
     measure_group(tap, head, positions, h * group, out);
   }
   for (size_t layout = 0; layout < layouts_.size(); ++layout) {

@@ -20,7 +20,8 @@ namespace kv {
 struct RangeLayout {
   std::string name;  // goes into the records: "fp8_scale1", "fp8_tensor", "fp8_head", ...
   Format format = Format::kE4m3PerTensor;
-  ScaleTable scales;  // unused for inline scales
+  ScaleTable scales;          // unused for inline scales
+  int64_t latent_values = 0;  // of kE4m3PerTokenTile: values of a vector that are codes
 };
 
 struct RangeOptions {

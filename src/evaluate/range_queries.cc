@@ -44,11 +44,11 @@ std::vector<float> value_panels(const std::vector<float>& rows, int64_t dim) {
 }
 
 /// Stored less original.
-std::vector<float> rounding_error(const std::vector<float>& x, int64_t dim, Format format,
-                                  float scale, Rounding rounding) {
+std::vector<float> rounding_error(const std::vector<float>& x, int64_t dim,
+                                  const RangeLayout& layout, float scale, Rounding rounding) {
   std::vector<float> error(x.size());
   std::vector<uint8_t> codes;
-  store_and_load(format, scale, rounding, x.data(), static_cast<int64_t>(x.size()) / dim, dim,
+  store_and_load(layout, scale, rounding, x.data(), static_cast<int64_t>(x.size()) / dim, dim,
                  error.data(), codes);
   for (size_t i = 0; i < x.size(); ++i) error[i] -= x[i];
   return error;
@@ -80,7 +80,7 @@ class QueryBlock {
         out_(out),
         visible_(positions.back() + 1),
         width_(padded(visible_)),
-        value_width_(padded(head.head_dim)),
+        value_width_(padded(head.value_dim)),
         rows_(static_cast<int64_t>(positions.size())),
         scores_(index(rows_ * width_)),
         control_(scores_.size()),
@@ -142,8 +142,8 @@ class QueryBlock {
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t at = r * value_width_;
       out_.value_error[layout][row_and_head(r)] =
-          relative(squared_norm(first_.data() + at, head_.head_dim),
-                   squared_norm(control_out.data() + at, head_.head_dim));
+          relative(squared_norm(first_.data() + at, head_.value_dim),
+                   squared_norm(control_out.data() + at, head_.value_dim));
     }
     range_rows::add(first_.data(), control_out.data(), first_.data(),
                     static_cast<int64_t>(first_.size()));
@@ -171,15 +171,15 @@ class QueryBlock {
   }
 
   size_t row_and_head(int64_t r) const {
-    return index((first_row_ + r) * (out_.width / head_.head_dim) + q_head_);
+    return index((first_row_ + r) * (out_.width / head_.value_dim) + q_head_);
   }
   std::vector<float>& damaged_output(size_t layout, Damage damage) {
     return out_.damaged[layout * kNumDamages + damage];
   }
   void copy_out(const std::vector<float>& rows, std::vector<float>& out) const {
     for (int64_t r = 0; r < rows_; ++r) {
-      std::copy_n(rows.data() + r * value_width_, head_.head_dim,
-                  out.data() + (first_row_ + r) * out_.width + q_head_ * head_.head_dim);
+      std::copy_n(rows.data() + r * value_width_, head_.value_dim,
+                  out.data() + (first_row_ + r) * out_.width + q_head_ * head_.value_dim);
     }
   }
 
@@ -211,11 +211,12 @@ std::vector<float> queries_of(const AttentionTap& tap, std::span<const int64_t> 
 }  // namespace
 
 HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim,
-                   const std::vector<RangeLayout>& layouts, const std::vector<float>& k_scales,
-                   const std::vector<float>& v_scales, Rounding rounding,
-                   const std::vector<float>& key_factors)
+                   int64_t v_dim, const std::vector<RangeLayout>& layouts,
+                   const std::vector<float>& k_scales, const std::vector<float>& v_scales,
+                   Rounding rounding, const std::vector<float>& key_factors)
     : tokens(static_cast<int64_t>(k.size()) / dim),
       head_dim(dim),
+      value_dim(v_dim),
       key_errors(layouts.size()),
       value_errors(layouts.size()) {
   const auto tasks = static_cast<int64_t>(2 * (layouts.size() + 1));
@@ -227,19 +228,20 @@ HeadKeys::HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int
     std::vector<float>& out =
         is_original ? (is_key ? keys : values) : (is_key ? key_errors : value_errors)[l];
     const std::vector<float>& x = is_key ? k : v;
-    std::vector<float> rows = is_original
-                                  ? x
-                                  : rounding_error(x, dim, layouts[l].format,
-                                                   (is_key ? k_scales : v_scales)[l], rounding);
+    const int64_t width = is_key ? dim : v_dim;
+    std::vector<float> rows =
+        is_original
+            ? x
+            : rounding_error(x, width, layouts[l], (is_key ? k_scales : v_scales)[l], rounding);
     if (is_key) divide_rows(rows, dim, key_factors);
-    out = is_key ? key_panels(rows, dim) : value_panels(rows, dim);
+    out = is_key ? key_panels(rows, dim) : value_panels(rows, v_dim);
   }
 }
 
-QueryOutputs::QueryOutputs(int64_t num_rows, int64_t num_q_heads, int64_t head_dim,
+QueryOutputs::QueryOutputs(int64_t num_rows, int64_t num_q_heads, int64_t value_dim,
                            size_t num_layouts)
     : rows(num_rows),
-      width(num_q_heads * head_dim),
+      width(num_q_heads * value_dim),
       control(index(rows * width)),
       damaged(num_layouts * kNumDamages, std::vector<float>(index(rows * width))),
       score_variance(num_layouts, std::vector<double>(index(rows * num_q_heads))),

@@ -15,14 +15,14 @@ enum Damage : size_t { kDamageK, kDamageV, kDamageBoth, kNumDamages };
 /// Keys and values of one KV head with what every layout changes in them, in panels
 /// (range_rows.h).
 struct HeadKeys {
-  int64_t tokens = 0, head_dim = 0;
+  int64_t tokens = 0, head_dim = 0, value_dim = 0;
   std::vector<float> keys;    // [head_dim, tokens], so that many keys make one vector
-  std::vector<float> values;  // [tokens, head_dim]
+  std::vector<float> values;  // [tokens, value_dim]
   std::vector<std::vector<float>> key_errors, value_errors;  // per layout, stored less original
 
-  /// k, v [num_tokens, dim]; the scales are per layout. Keys are divided by `key_factors` [at least
-  /// num_tokens], when there are any, after they were stored and read.
-  HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim,
+  /// k [num_tokens, dim], v [num_tokens, value_dim]; the scales are per layout. Keys are divided by
+  /// `key_factors` [at least num_tokens], when there are any, after they were stored and read.
+  HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim, int64_t value_dim,
            const std::vector<RangeLayout>& layouts, const std::vector<float>& k_scales,
            const std::vector<float>& v_scales, Rounding rounding,
            const std::vector<float>& key_factors = {});
@@ -30,13 +30,13 @@ struct HeadKeys {
 
 /// What the attention gives for the sampled queries: the control's outputs and every layout's.
 struct QueryOutputs {
-  int64_t rows = 0, width = 0;              // queries; num_q_heads * head_dim
+  int64_t rows = 0, width = 0;              // queries; num_q_heads * value_dim
   std::vector<float> control;               // [rows, width]
   std::vector<std::vector<float>> damaged;  // [layout * kNumDamages + damage][rows, width]
   // [layout][rows, num_q_heads]: the summands of score noise and value noise.
   std::vector<std::vector<double>> score_variance, value_error;
 
-  QueryOutputs(int64_t num_rows, int64_t num_q_heads, int64_t head_dim, size_t num_layouts);
+  QueryOutputs(int64_t num_rows, int64_t num_q_heads, int64_t value_dim, size_t num_layouts);
 };
 
 /// Measures the queries at `positions` (of this call's tokens) of the query heads first_q_head, ...

@@ -13,11 +13,31 @@ void multiply_by(float* x, int64_t n, float factor) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
 
+/// Tiles of 128 values under a scale each; what lies behind the latent stays as it is.
+EncodeCounts store_tiles(int64_t latent_values, Rounding rounding, const float* x, int64_t tokens,
+                         int64_t head_dim, float* stored, std::vector<uint8_t>& codes) {
+  EncodeCounts counts;
+  std::copy_n(x, tokens * head_dim, stored);
+  for (int64_t token = 0; token < tokens; ++token) {
+    for (int64_t first = 0; first < std::min(latent_values, head_dim); first += kLatentTile) {
+      const float* from = x + token * head_dim + first;
+      float* to = stored + token * head_dim + first;
+      const float scale =
+          std::max(max_abs(from, kLatentTile) / e4m3::kMax, std::numeric_limits<float>::min());
+      counts += e4m3_encode(from, codes.data(), kLatentTile, scale, rounding);
+      e4m3_decode(codes.data(), to, kLatentTile);
+      multiply_by(to, kLatentTile, scale);
+    }
+  }
+  return counts;
+}
+
 }  // namespace
 
-EncodeCounts store_and_load(Format format, float static_scale, Rounding rounding, const float* x,
-                            int64_t tokens, int64_t head_dim, float* stored,
+EncodeCounts store_and_load(const RangeLayout& layout, float static_scale, Rounding rounding,
+                            const float* x, int64_t tokens, int64_t head_dim, float* stored,
                             std::vector<uint8_t>& codes) {
+  const Format format = layout.format;
   const auto n = static_cast<size_t>(tokens * head_dim);
   codes.resize(n);
   if (!has_inline_scales(format)) {
@@ -25,6 +45,9 @@ EncodeCounts store_and_load(Format format, float static_scale, Rounding rounding
     e4m3_decode(codes.data(), stored, n);
     multiply_by(stored, tokens * head_dim, static_scale);
     return counts;
+  }
+  if (format == Format::kE4m3PerTokenTile) {
+    return store_tiles(layout.latent_values, rounding, x, tokens, head_dim, stored, codes);
   }
   EncodeCounts counts;
   const auto row_size = static_cast<size_t>(head_dim);
@@ -62,8 +85,8 @@ void HeadSums::add(const float* x, int64_t num_tokens, int64_t sequence, int64_t
   std::vector<float> stored(static_cast<size_t>(n));
   std::vector<uint8_t> codes;
   for (size_t l = 0; l < all.size(); ++l) {
-    const EncodeCounts counts = store_and_load(all[l].format, static_scales[l], rounding, x,
-                                               num_tokens, head_dim, stored.data(), codes);
+    const EncodeCounts counts = store_and_load(all[l], static_scales[l], rounding, x, num_tokens,
+                                               head_dim, stored.data(), codes);
     layouts[l].clipped += counts.saturated;
     layouts[l].flushed += counts.flushed;
     for (int64_t i = 0; i < n; ++i) {

@@ -11,8 +11,8 @@ namespace kv {
 
 /// What a layout gives back for one head's values: x [tokens, head_dim], stored likewise.
 /// `static_scale` is unused for inline scales. `codes` is scratch.
-EncodeCounts store_and_load(Format format, float static_scale, Rounding rounding, const float* x,
-                            int64_t tokens, int64_t head_dim, float* stored,
+EncodeCounts store_and_load(const RangeLayout& layout, float static_scale, Rounding rounding,
+                            const float* x, int64_t tokens, int64_t head_dim, float* stored,
                             std::vector<uint8_t>& codes);
 
 /// Counts over all values of one head under one layout.

@@ -12,7 +12,7 @@ namespace kv {
 void Model::ForwardPass::mlp_block(const Layer& layer) {
   rms_norm(hidden_view(residual_), layer.mlp_norm, static_cast<float>(spec_.rms_norm_eps),
            rows_view(normed_, spec_.hidden_size));
-  if (spec_.num_experts > 0) {
+  if (layer.has_experts) {
     mix_experts(layer);
   } else {
     run_mlp(layer.mlps[0], normed_, rows_, block_out_.data());
@@ -23,7 +23,7 @@ void Model::ForwardPass::mlp_block(const Layer& layer) {
 
 void Model::ForwardPass::run_mlp(const Mlp& mlp, const std::vector<uint16_t>& x, int64_t rows,
                                  float* out) {
-  const int64_t inner = spec_.intermediate_size;
+  const int64_t inner = mlp.down.in_features();
   const TensorView gate_up =
       TensorView::contiguous(gate_up_.data(), DType::kF32, {rows, 2 * inner});
   const TensorView act = TensorView::contiguous(act_.data(), DType::kBF16, {rows, inner});
@@ -39,7 +39,9 @@ void Model::ForwardPass::mix_experts(const Layer& layer) {
   matmul(layer.router, rows_view(normed_, hidden),
          TensorView::contiguous(scores.data(), DType::kF32, {rows_, experts}));
   const std::vector<std::vector<ExpertRow>> shares =
-      share_rows(scores, experts, spec_.experts_per_token, spec_.renormalizes_experts);
+      share_rows(scores, experts, spec_.experts_per_token, spec_.renormalizes_experts,
+                 {spec_.expert_groups, spec_.groups_per_token});
+  const auto scale = static_cast<float>(spec_.experts_scale);
   std::ranges::fill(block_out_, 0.0f);
   std::vector<uint16_t> x;
   std::vector<float> y;
@@ -57,9 +59,14 @@ void Model::ForwardPass::mix_experts(const Layer& layer) {
     for (size_t i = 0; i < mine.size(); ++i) {
       float* out = block_out_.data() + mine[i].row * hidden;
       const float* in = y.data() + static_cast<int64_t>(i) * hidden;
-      for (int64_t d = 0; d < hidden; ++d) out[d] += mine[i].weight * in[d];
+      const float weight = mine[i].weight * scale;
+      for (int64_t d = 0; d < hidden; ++d) out[d] += weight * in[d];
     }
   }
+  if (!layer.shared) return;
+  y.resize(block_out_.size());
+  run_mlp(*layer.shared, normed_, rows_, y.data());
+  for (size_t i = 0; i < y.size(); ++i) block_out_[i] += y[i];
 }
 
 }  // namespace kv

@@ -26,7 +26,10 @@ Model::ForwardPass::ForwardPass(const Model& model, std::span<const Segment> seg
       segments_(segments),
       keys_per_split_(keys_per_split),
       q_size_(spec_.num_q_heads * spec_.head_dim),
-      kv_size_(spec_.num_kv_heads * spec_.head_dim) {
+      kv_size_(spec_.num_kv_heads * spec_.head_dim),
+      value_dim_(spec_.latent ? spec_.latent->kv_rank : spec_.head_dim),
+      latent_start_(spec_.latent ? model.weights_->layers[0].qkv.out_features() - kv_size_ : 0),
+      out_size_(model.weights_->layers[0].o.in_features()) {
   group_segments();
   lay_out_rows();
   const auto allocate = [this](auto& buffer, int64_t columns) {
@@ -35,13 +38,20 @@ Model::ForwardPass::ForwardPass(const Model& model, std::span<const Segment> seg
   allocate(residual_, spec_.hidden_size);
   allocate(block_out_, spec_.hidden_size);
   allocate(normed_, spec_.hidden_size);
-  allocate(qkv_, q_size_ + 2 * kv_size_);
+  allocate(qkv_, model_.weights_->layers[0].qkv.out_features());
   allocate(q_, q_size_);
   allocate(k_, kv_size_);
-  allocate(v_, kv_size_);
-  allocate(attended_, q_size_);
-  allocate(gate_up_, 2 * spec_.intermediate_size);
-  allocate(act_, spec_.intermediate_size);
+  if (spec_.latent) {
+    allocate(q_up_, spec_.num_q_heads * (spec_.latent->nope_dim + spec_.latent->rope_dim));
+    allocate(expanded_, out_size_);
+  } else {
+    allocate(v_, kv_size_);
+  }
+  allocate(attended_, spec_.num_q_heads * value_dim_);
+  const int64_t inner = std::max(
+      {spec_.intermediate_size, spec_.dense_intermediate_size, spec_.shared_intermediate_size});
+  allocate(gate_up_, 2 * inner);
+  allocate(act_, inner);
   for (const int32_t position : positions_) {
     if (model_.dispersion_) key_factors_.push_back(model_.dispersion_->factor(position));
   }
@@ -166,6 +176,17 @@ void Model::ForwardPass::project_heads(const Layer& layer) {
   add_bias(v, bias(v_first, kv_size_), rows_view(v_, kv_size_));
 }
 
+void Model::ForwardPass::project_out(const Layer& layer) {
+  if (spec_.latent) {
+    expand_values(layer,
+                  TensorView::contiguous(attended_.data(), DType::kBF16,
+                                         {rows_, spec_.num_q_heads, value_dim_}),
+                  expanded_.data());
+  }
+  matmul(layer.o, rows_view(spec_.latent ? expanded_ : attended_, out_size_),
+         hidden_view(block_out_));
+}
+
 void Model::ForwardPass::norm_heads(const Layer& layer) {
   if (!spec_.has_qk_norm) return;
   const auto norm = [&](int64_t first, int64_t heads, std::span<const float> weight) {
@@ -196,13 +217,24 @@ void Model::ForwardPass::disperse_keys() {
   if (model_.dispersion_) TokenDispersion::disperse(key_factors_, kv_size_, k_.data());
 }
 
+void Model::ForwardPass::round_values() {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i].values == StoredValues::kOfFormat) continue;
+    const auto first = static_cast<size_t>(first_row_[i] * kv_size_);
+    const size_t count = segments_[i].tokens.size() * static_cast<size_t>(kv_size_);
+    round_to_e5m2(std::span(k_).subspan(first, count), segments_[i].rounding);
+    if (spec_.latent) continue;  // its values are a part of its keys
+    round_to_e5m2(std::span(v_).subspan(first, count), segments_[i].rounding);
+  }
+}
+
 void Model::ForwardPass::store(int64_t l) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Segment& segment = segments_[i];
     const int64_t count = std::ssize(segment.tokens);
     StoreKvParams p;
     p.k = heads_view(k_, first_row_[i], count, spec_.num_kv_heads);
-    p.v = heads_view(v_, first_row_[i], count, spec_.num_kv_heads);
+    if (!spec_.latent) p.v = heads_view(v_, first_row_[i], count, spec_.num_kv_heads);
     const KvCache& cache = segment.table->cache();
     p.slot_mapping = slots_[i][cache.pool_of(l)];
     p.cache = cache.layer(l);
@@ -228,7 +260,9 @@ void Model::ForwardPass::attend_cache(int64_t l) {
     const int64_t rows = group.query_start.back();
     AttendParams p;
     p.q = heads_view(q_, group.first_row, rows, spec_.num_q_heads);
-    p.out = heads_view(attended_, group.first_row, rows, spec_.num_q_heads);
+    p.out =
+        TensorView::contiguous(attended_.data() + group.first_row * spec_.num_q_heads * value_dim_,
+                               DType::kBF16, {rows, spec_.num_q_heads, value_dim_});
     p.cache = group.cache->layer(l);
     p.block_table = TensorView::contiguous(
         group.block_tables[group.cache->pool_of(l)].data(), DType::kI32,
@@ -267,16 +301,26 @@ AttentionTap Model::ForwardPass::tap(size_t segment, int64_t l) const {
   tap.soft_cap = static_cast<float>(spec_.attention_soft_cap);
   tap.q = q_.data() + row * q_size_;
   tap.k = k_.data() + row * kv_size_;
-  tap.v = v_.data() + row * kv_size_;
+  tap.v = (spec_.latent ? k_ : v_).data() + row * kv_size_;
+  tap.latent_values = spec_.latent ? value_dim_ : 0;
   tap.key_factors = key_factors_.empty() ? nullptr : key_factors_.data() + row;
   tap.residual = residual_.data() + row * spec_.hidden_size;
   tap.block_out = block_out_.data() + row * spec_.hidden_size;
   tap.next_norm = layer.mlp_norm.data();
   tap.project = [this, &layer](const float* in, int64_t rows, float* out) {
-    std::vector<uint16_t> x(static_cast<size_t>(rows * q_size_));
+    const int64_t size = spec_.num_q_heads * value_dim_;
+    std::vector<uint16_t> x(static_cast<size_t>(rows * size));
     bf16_encode(in, x.data(), x.size());
+    if (spec_.latent) {
+      std::vector<uint16_t> values(static_cast<size_t>(rows * out_size_));
+      expand_values(
+          layer,
+          TensorView::contiguous(x.data(), DType::kBF16, {rows, spec_.num_q_heads, value_dim_}),
+          values.data());
+      x = std::move(values);
+    }
     const TensorView y = TensorView::contiguous(out, DType::kF32, {rows, spec_.hidden_size});
-    matmul(layer.o, TensorView::contiguous(x.data(), DType::kBF16, {rows, q_size_}), y);
+    matmul(layer.o, TensorView::contiguous(x.data(), DType::kBF16, {rows, out_size_}), y);
     if (!spec_.has_post_norms) return;
     rms_norm_in_place(TensorView::contiguous(out, DType::kF32, {rows, 1, spec_.hidden_size}),
                       layer.attention_post, static_cast<float>(spec_.rms_norm_eps));
@@ -311,12 +355,13 @@ void Model::ForwardPass::attention_block(int64_t l) {
   const Layer& layer = model_.weights_->layers[static_cast<size_t>(l)];
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
   rms_norm(hidden_view(residual_), layer.input_norm, eps, rows_view(normed_, spec_.hidden_size));
-  project_heads(layer);
+  spec_.latent ? project_latents(layer) : project_heads(layer);
   add_key_offset(l);
   disperse_keys();
+  round_values();
   store(l);
   attend_cache(l);
-  matmul(layer.o, rows_view(attended_, q_size_), hidden_view(block_out_));
+  project_out(layer);
   norm_block_out(layer.attention_post);
   show_observers(l);
   add_residual(hidden_view(block_out_), layer.o_bias, hidden_view(residual_));

@@ -39,9 +39,14 @@ class Model::ForwardPass {
   void attention_block(int64_t l);
   void project_heads(const Layer& layer);
   void norm_heads(const Layer& layer);
+  void project_latents(const Layer& layer);
+  void absorb_queries(const Layer& layer, const TensorView& q);
+  void expand_values(const Layer& layer, const TensorView& attended, uint16_t* out) const;
+  void project_out(const Layer& layer);
   void norm_block_out(std::span<const float> weight);
   void add_key_offset(int64_t l);
   void disperse_keys();
+  void round_values();
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
@@ -61,12 +66,15 @@ class Model::ForwardPass {
   std::span<const Segment> segments_;
   int32_t keys_per_split_;
   int64_t rows_ = 0, q_size_, kv_size_;
+  int64_t value_dim_;     // of what attention gives per head
+  int64_t latent_start_;  // MLA: columns of qkv_ before the latent
+  int64_t out_size_;      // columns that the output projection takes
   std::vector<Group> groups_;
   std::vector<int64_t> first_row_;                        // [segments]
   std::vector<std::vector<std::vector<int64_t>>> slots_;  // [segments][pools of its cache][tokens]
   std::vector<int32_t> positions_;                        // [rows]
-  std::vector<float> residual_, block_out_, qkv_, gate_up_;
-  std::vector<uint16_t> normed_, q_, k_, v_, attended_, act_;
+  std::vector<float> residual_, block_out_, qkv_, q_up_, gate_up_;
+  std::vector<uint16_t> normed_, q_, k_, v_, attended_, expanded_, act_;
   std::vector<float> key_factors_;       // [rows] of dispersed keys; else empty
   std::vector<ForwardKernels> kernels_;  // [segments]
 };

@@ -36,7 +36,8 @@ std::shared_ptr<const Model> Model::load(std::shared_ptr<const Checkpoint> check
 std::vector<LayerGeometry> layer_geometry(const ModelSpec& spec) {
   std::vector<LayerGeometry> out;
   for (int layer = 0; layer < spec.num_layers; ++layer)
-    out.push_back({spec.num_kv_heads, spec.head_dim, spec.window(layer)});
+    out.push_back({spec.num_kv_heads, spec.head_dim, spec.window(layer),
+                   spec.latent ? spec.latent->kv_rank : 0});
   return out;
 }
 
@@ -46,6 +47,7 @@ float Model::softmax_scale() const { return static_cast<float>(spec().score_scal
 
 std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
                                                     std::vector<float> offset) const {
+  if (spec().latent) throw ValueError("key offset: of a latent, V would have it too");
   if (layer < 0 || layer >= spec().num_layers ||
       std::ssize(offset) != spec().num_kv_heads * spec().head_dim) {
     throw ValueError(fmt::format(
@@ -58,6 +60,7 @@ std::shared_ptr<const Model> Model::with_key_offset(int64_t layer,
 }
 
 std::shared_ptr<const Model> Model::with_token_dispersion(TokenDispersion dispersion) const {
+  if (spec().latent) throw ValueError("token dispersion: of a latent, V would have it too");
   std::shared_ptr<Model> planted(new Model(*this));
   planted->dispersion_ = std::move(dispersion);
   return planted;

@@ -14,6 +14,7 @@
 #include "cache/kv_cache.h"
 #include "cache/scale_table.h"
 #include "checkpoint/checkpoint.h"
+#include "model/stored_values.h"
 #include "model/tap.h"
 #include "model/token_dispersion.h"
 #include "numeric/rounding.h"
@@ -29,6 +30,7 @@ struct Segment {
   const BlockTable* table = nullptr;   // the sequence's blocks in the arm's cache, new ones too
   const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
   Rounding rounding = Rounding::kNearestEven;
+  StoredValues values = StoredValues::kOfFormat;
   Math math = Math::kBf16;
   std::span<const LayerFormat> asked;  // [num_layers] by the arm; read where keys are dispersed
   int64_t sequence = 0;                // the caller's number, passed on to the observer

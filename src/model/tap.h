@@ -20,6 +20,9 @@ struct AttentionTap {
   const uint16_t* k =
       nullptr;  // [num_tokens, num_kv_heads, head_dim] bf16, what is given to store_kv
   const uint16_t* v = nullptr;  // as k
+  // Not 0: k is a latent with the part of the key that turns behind it (MLA), q is what meets it,
+  // and v is k, of which V is the first so many values, read through K's scale.
+  int64_t latent_values = 0;
   // [num_tokens] what k was multiplied by for storage, and what is read is divided by; null: 1.
   const float* key_factors = nullptr;
   const float* residual =
@@ -27,8 +30,10 @@ struct AttentionTap {
   const float* block_out = nullptr;  // [num_tokens, hidden_size], what the block adds
   const float* next_norm = nullptr;  // [hidden_size], weights of the norm that reads the sum
 
+  int64_t value_dim() const { return latent_values > 0 ? latent_values : head_dim; }
+
   /// What the block would add for other attention outputs (projection and norm after it): in [rows,
-  /// num_q_heads * head_dim] f32, out [rows, hidden_size] f32; rounds its input to BF16 as the
+  /// num_q_heads * value_dim()] f32, out [rows, hidden_size] f32; rounds its input to BF16 as the
   /// model does.
   std::function<void(const float* in, int64_t rows, float* out)> project;
 };

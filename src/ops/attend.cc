@@ -13,9 +13,10 @@ namespace {
 
 void check_shapes(const AttendParams& p) {
   Dim tokens{"num_tokens"}, heads{"num_q_heads"}, dim{"head_dim", p.cache.page.head_dim};
+  Dim value_dim{"value_dim", p.cache.page.value_dim};
   Dim seqs{"num_seqs", static_cast<int64_t>(p.seq_lens.size())}, blocks{"max_blocks"};
   expect("attend", "q", p.q, DType::kBF16, {&tokens, &heads, &dim});
-  expect("attend", "out", p.out, {&tokens, &heads, &dim});
+  expect("attend", "out", p.out, {&tokens, &heads, &value_dim});
   expect("attend", "block_table", p.block_table, DType::kI32, {&seqs, &blocks});
   if (p.out.dtype != DType::kBF16 && p.out.dtype != DType::kF32) {
     throw ShapeError(
@@ -67,8 +68,8 @@ void check_sequence(const AttendParams& p, size_t seq, Device device) {
 void check(const AttendParams& p, Device device) {
   check_shapes(p);
   for (size_t seq = 0; seq < p.seq_lens.size(); ++seq) check_sequence(p, seq, device);
-  check_scales("attend", p.cache, Side::kK, p.k_scale);
-  check_scales("attend", p.cache, Side::kV, p.v_scale);
+  for (const Side side : p.cache.page.stored_sides())
+    check_scales("attend", p.cache, side, side == Side::kK ? p.k_scale : p.v_scale);
   if (!p.sinks.empty() && static_cast<int64_t>(p.sinks.size()) != p.q.sizes[1]) {
     throw ShapeError(fmt::format("attend: sinks: expected [{}] (num_q_heads), found [{}]",
                                  p.q.sizes[1], p.sinks.size()));
@@ -85,7 +86,10 @@ void check(const AttendParams& p, Device device) {
 std::vector<KernelUsed> attend(std::span<const AttendParams> params, Device device) {
   for (const AttendParams& p : params) {
     check(p, device);
-    if (device == Device::kCuda) continue;
+    if (device == Device::kCuda) {
+      if (!p.cache.page.holds_latents) continue;
+      throw UnsupportedError("attend: latents (MLA): the cuda twin has none, the cpu twin has");
+    }
     const PageLayout& page = p.cache.page;
     if (p.math == Math::kFp8 && (has_inline_scales(page.side(Side::kK).format) ||
                                  has_inline_scales(page.side(Side::kV).format))) {

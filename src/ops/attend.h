@@ -40,9 +40,11 @@ struct AttendParams {
 /// included.
 ///
 /// q, out       [num_tokens, num_q_heads, head_dim]; q bf16, out bf16 or f32; num_q_heads a
-/// multiple of num_kv_heads block_table  [num_seqs, max_blocks] int32, -1 = none seq_lens
-/// [num_seqs] tokens in the cache, the queries' own included; 0 with no queries is allowed
-/// query_start  [num_seqs + 1] rows of q of each sequence: query i of sequence s stands at position
+/// multiple of num_kv_heads. Over latents out has value_dim values: V is the first value_dim of K,
+/// read through K's scale (v_scale is not read), CPU only. block_table  [num_seqs, max_blocks]
+/// int32, -1 = none seq_lens [num_seqs] tokens in the cache, the queries' own included; 0 with no
+/// queries is allowed query_start  [num_seqs + 1] rows of q of each sequence: query i of sequence s
+/// stands at position
 ///              seq_lens[s] - num_queries + i and sees the positions up to its own
 /// k_scale      [num_kv_heads] fp32 > 0 for a format with static scales, else not read
 /// sinks        [num_q_heads] or empty: exp(sink) joins the softmax's denominator

@@ -77,12 +77,15 @@ void round_query(uint16_t* q, int64_t n) {
 class ItemRows {
  public:
   explicit ItemRows(const Item& item)
-      : item_(item), p_(*item.params), dim_(p_.cache.page.head_dim) {
+      : item_(item),
+        p_(*item.params),
+        dim_(p_.cache.page.head_dim),
+        value_dim_(p_.cache.page.value_dim) {
     const int64_t group = q_per_kv(p_), queries = p_.query_start[seq() + 1] - p_.query_start[seq()];
     first_row_ = p_.query_start[seq()] + item.first_query;
     num_rows_ = item.num_queries * group;
     q_.resize(static_cast<size_t>(num_rows_ * dim_));
-    out_.resize(q_.size());
+    out_.resize(static_cast<size_t>(num_rows_ * value_dim_));
     const int64_t first_position = p_.seq_lens[seq()] - queries + item.first_query;
     for (int64_t r = 0; r < num_rows_; ++r) {
       positions_.push_back(first_position + r / group);
@@ -101,18 +104,21 @@ class ItemRows {
     std::vector<cpu::RowsPart> parts;
     const std::vector<float> sinks = sinks_of_rows();
     for (int64_t begin = first; begin < keys; begin += split) {
-      std::vector<float>& part = results.emplace_back(static_cast<size_t>(num_rows_ * (dim_ + 2)));
-      float* largest = part.data() + num_rows_ * dim_;
+      std::vector<float>& part =
+          results.emplace_back(static_cast<size_t>(num_rows_ * (value_dim_ + 2)));
+      float* largest = part.data() + num_rows_ * value_dim_;
       run_part(begin, std::min(begin + split, keys), part.data(), largest, largest + num_rows_,
                scratch);
     }
     for (const auto& part : results) {
-      const float* largest = part.data() + num_rows_ * dim_;
+      const float* largest = part.data() + num_rows_ * value_dim_;
       parts.push_back({part.data(), largest, largest + num_rows_});
     }
-    const float value_scale = static_scale(p_.cache, Side::kV, p_.v_scale, item_.kv_head);
-    cpu::finish_rows(parts, num_rows_, dim_, value_scale, sinks.empty() ? nullptr : sinks.data(),
-                     out_.data());
+    // V of a latent is read through K's scale.
+    const std::span<const float> scales = p_.cache.page.holds_latents ? p_.k_scale : p_.v_scale;
+    const float value_scale = static_scale(p_.cache, Side::kV, scales, item_.kv_head);
+    cpu::finish_rows(parts, num_rows_, value_dim_, value_scale,
+                     sinks.empty() ? nullptr : sinks.data(), out_.data());
     write();
   }
 
@@ -165,18 +171,19 @@ class ItemRows {
 
   void write() const {
     for (int64_t r = 0; r < num_rows_; ++r) {
-      const float* row = out_.data() + r * dim_;
+      const float* row = out_.data() + r * value_dim_;
       if (p_.out.dtype == DType::kF32) {
-        std::copy_n(row, dim_, p_.out.as<float>() + offset(p_.out, r));
+        std::copy_n(row, value_dim_, p_.out.as<float>() + offset(p_.out, r));
       } else {
-        bf16_encode(row, p_.out.as<uint16_t>() + offset(p_.out, r), static_cast<size_t>(dim_));
+        bf16_encode(row, p_.out.as<uint16_t>() + offset(p_.out, r),
+                    static_cast<size_t>(value_dim_));
       }
     }
   }
 
   const Item& item_;
   const AttendParams& p_;
-  int64_t dim_, first_row_ = 0, num_rows_ = 0;
+  int64_t dim_, value_dim_, first_row_ = 0, num_rows_ = 0;
   std::vector<uint16_t> q_;
   std::vector<float> out_;
   std::vector<int64_t> positions_;
@@ -188,8 +195,10 @@ std::string kernel_name(const AttendParams& p) {
   const bool is_fp8_math = reads_fp8(p, Side::kK) || reads_fp8(p, Side::kV);
   return fmt::format("attend_cpu/{}/{},{}/{}/{}{}{}", active_simd_target(),
                      name(page.side(Side::kK).format), name(page.side(Side::kV).format),
-                     planes ? "planes" : "strided", cpu::attend_rows_kernel(),
-                     is_fp8_math ? "/math=fp8" : "",
+                     page.holds_latents ? "latents"
+                     : planes           ? "planes"
+                                        : "strided",
+                     cpu::attend_rows_kernel(page), is_fp8_math ? "/math=fp8" : "",
                      p.keys_per_split > 0 ? fmt::format("/split{}", p.keys_per_split) : "");
 }
 

@@ -15,6 +15,10 @@ namespace {
 /// One stored value times what it is to be multiplied by.
 double stored_value(const AttendParams& p, Side which, const uint8_t* page, int64_t head,
                     int64_t slot, int64_t d) {
+  if (p.cache.page.holds_latents) {
+    return latent_value(p.cache.page, page, slot, d,
+                        static_scale(p.cache, Side::kK, p.k_scale, head));
+  }
   const SideLayout& side = p.cache.page.side(which);
   const uint8_t* at = page + side.byte(head, slot, d);
   if (side.format == Format::kBf16) {
@@ -59,7 +63,7 @@ void attend_one(const AttendParams& p, int64_t seq, int64_t head, int64_t kv_hea
     sum = std::exp(sink - largest);
   }
   for (double& w : weight) sum += w = std::exp(w - largest);
-  for (int64_t d = 0; d < p.cache.page.head_dim; ++d) {
+  for (int64_t d = 0; d < p.cache.page.value_dim; ++d) {
     double value = 0;
     for (int64_t s = first; s <= position; ++s) {
       value +=

@@ -15,8 +15,9 @@ void check(const StoreKvParams& p) {
   Dim tokens{"num_tokens", static_cast<int64_t>(p.slot_mapping.size())};
   Dim heads{"num_kv_heads", p.cache.page.num_kv_heads}, dim{"head_dim", p.cache.page.head_dim};
   expect("store_kv", "k", p.k, DType::kBF16, {&tokens, &heads, &dim});
-  expect("store_kv", "v", p.v, DType::kBF16, {&tokens, &heads, &dim});
-  for (const Side side : kSides)
+  if (!p.cache.page.holds_latents)
+    expect("store_kv", "v", p.v, DType::kBF16, {&tokens, &heads, &dim});
+  for (const Side side : p.cache.page.stored_sides())
     check_scales("store_kv", p.cache, side, side == Side::kK ? p.k_scale : p.v_scale);
   const int64_t slots = p.cache.num_blocks * p.cache.page.block_size;
   for (const int64_t slot : p.slot_mapping) {
@@ -31,6 +32,9 @@ void check(const StoreKvParams& p) {
 
 KernelUsed store_kv(const StoreKvParams& params, Device device) {
   check(params);
+  if (device == Device::kCuda && params.cache.page.holds_latents) {
+    throw UnsupportedError("store_kv: latents (MLA): the cuda twin has none, the cpu twin has");
+  }
   return device == Device::kCuda ? store_kv_cuda(params) : store_kv_cpu(params);
 }
 

@@ -42,6 +42,11 @@ struct StoreKvParams {
 ///                       vector; the scale is stored beside the codes as F32 (vLLM's per-token-head
 ///                       cache)
 ///
+/// e4m3_per_token_tile   of a latent: scale = max(amax / 448, smallest normal F32) per 128 values,
+///                       code = e4m3(x / scale); the rest is copied as BF16 (vLLM's fp8_ds_mla)
+///
+/// Of latents k is the whole vector, and v is not read.
+///
 /// `rounding` to nearest even or towards zero; finite values and infinities saturate to +-448, NaN
 /// stays NaN (OCP OFP8 1.0). Moves num_tokens * num_kv_heads * head_dim * (2 + stored bytes) * 2
 /// sides. On CUDA k, v and the pages are device memory, everything else is host memory, and the

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "numeric/bulk.h"
@@ -35,6 +36,10 @@ class VectorWriter {
       return;
     }
     bf16_decode(x, wide_.data(), wide_.size());
+    if (params_.cache.page.has_tiles()) {
+      write_tiles(x, page, offset, counts);
+      return;
+    }
     add(counts, encode(page + side_.scale_byte(head, offset), head));
     scatter(codes_.data(), to, 1);
   }
@@ -49,6 +54,22 @@ class VectorWriter {
     std::memcpy(inline_scale, &scale, sizeof scale);
     return e4m3_encode_multiplied(wide_.data(), codes_.data(), wide_.size(), 1.0f / scale,
                                   params_.rounding);
+  }
+
+  /// A latent by tiles of 128 values under a scale each, and what comes after it as it is.
+  void write_tiles(const uint16_t* x, uint8_t* block, int64_t slot, StoreCounts& counts) {
+    const PageLayout& page = params_.cache.page;
+    for (int64_t first = 0; first < page.value_dim; first += kLatentTile) {
+      const float* from = wide_.data() + first;
+      const float scale =
+          std::max(max_abs(from, kLatentTile) / 448.0f, std::numeric_limits<float>::min());
+      std::memcpy(block + side_.scale_byte(0, slot) + first / kLatentTile * 4, &scale,
+                  sizeof scale);
+      add(counts, e4m3_encode(from, block + side_.byte(0, slot, first), kLatentTile, scale,
+                              params_.rounding));
+    }
+    std::memcpy(block + slot * side_.slot_stride + page.bf16_base, x + page.value_dim,
+                static_cast<size_t>(2 * (page.head_dim - page.value_dim)));
   }
 
   void scatter(const uint8_t* from, uint8_t* to, int64_t value_size) const {
@@ -86,7 +107,7 @@ KernelUsed store_kv_cpu(const StoreKvParams& p) {
 #pragma omp parallel for schedule(static) if (tokens >= 16)
   for (int64_t head = 0; head < p.cache.page.num_kv_heads; ++head) {
     StoreCounts counts;
-    for (const Side side : kSides) {
+    for (const Side side : p.cache.page.stored_sides()) {
       const TensorView& x = side == Side::kK ? p.k : p.v;
       VectorWriter writer(p, side);
       for (int64_t t = 0; t < tokens; ++t) {

@@ -36,7 +36,10 @@ OrderedJson options_json(const DecideOptions& options) {
 }
 
 OrderedJson layer_json(const LayerGeometry& layer) {
-  return {{"kv_heads", layer.num_kv_heads}, {"head_dim", layer.head_dim}, {"window", layer.window}};
+  OrderedJson out = {
+      {"kv_heads", layer.num_kv_heads}, {"head_dim", layer.head_dim}, {"window", layer.window}};
+  if (layer.latent_values > 0) out["latent_values"] = layer.latent_values;
+  return out;
 }
 
 OrderedJson fact_json(const PreflightFact& fact) {
@@ -179,7 +182,8 @@ DecideOptions options_of(const Field& field) {
 }
 
 LayerGeometry layer_of(const Field& field) {
-  return {field.at("kv_heads").count(), field.at("head_dim").count(), field.at("window").count()};
+  return {field.at("kv_heads").count(), field.at("head_dim").count(), field.at("window").count(),
+          field.has("latent_values") ? field.at("latent_values").count() : 0};
 }
 
 PreflightFact fact_of(const Field& field) {

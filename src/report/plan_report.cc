@@ -15,9 +15,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::array<ArmLayout, 4> kFp8Layouts = {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor,
-                                                  ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
-
 void check_input(const PlanInput& input) {
   if (input.layers.empty()) throw ValueError("plan: expected at least one layer, found none");
   if (input.context < 1 || input.block_size < 1 || input.budget_bytes < 0) {
@@ -58,11 +55,11 @@ std::vector<PlanRow> plan_rows(const PlanInput& input) {
   check_input(input);
   const int64_t budget = plan_budget(input);
   std::vector<PlanRow> rows = {plan_row(input, ArmSpec{}, budget)};
-  for (const ArmLayout layout : kFp8Layouts) {
+  for (const ArmLayout layout : fp8_layouts(input.layers)) {
     rows.push_back(plan_row(input, arm_of(layout), budget));
   }
   if (input.bf16_layers.empty()) return rows;
-  for (const ArmLayout layout : kFp8Layouts) {
+  for (const ArmLayout layout : fp8_layouts(input.layers)) {
     const ArmSpec arm = arm_of(layout).with_bf16_layers(input.bf16_layers);
     rows.push_back(plan_row(input, arm, budget));
   }

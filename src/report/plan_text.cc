@@ -23,8 +23,9 @@ struct Term {
 };
 
 bool is_same(const Term& a, const LayerGeometry& g, const LayerFormat& f) {
-  return std::tie(a.geometry.num_kv_heads, a.geometry.head_dim, a.geometry.window, a.format.k,
-                  a.format.v) == std::tie(g.num_kv_heads, g.head_dim, g.window, f.k, f.v);
+  return std::tie(a.geometry.num_kv_heads, a.geometry.head_dim, a.geometry.window,
+                  a.geometry.latent_values, a.format.k, a.format.v) ==
+         std::tie(g.num_kv_heads, g.head_dim, g.window, g.latent_values, f.k, f.v);
 }
 
 std::vector<Term> terms_of(const PlanInput& input, const PlanRow& row) {
@@ -58,6 +59,19 @@ std::string vectors_text(const PlanInput& input, const Term& term) {
                      term.geometry.num_kv_heads == 1 ? "" : "s");
 }
 
+/// "27 layers x 32,768 tokens".
+std::string latents_text(const PlanInput& input, const Term& term) {
+  return fmt::format("{} x {} tokens", layers_text(term.layers), grouped(kept_tokens(input, term)));
+}
+
+/// "576 x 1 B", or with a part in BF16 "(512 x 1 + 64 x 2) B".
+std::string latent_bytes_text(const Term& term) {
+  const int64_t latent = term.geometry.latent_values, all = term.geometry.head_dim;
+  if (term.format.k != Format::kE4m3PerTokenTile)
+    return fmt::format("{} x {} B", all, value_bytes(term.format.k));
+  return fmt::format("({} x 1 + {} x 2) B", latent, all - latent);
+}
+
 std::string joined(const std::vector<std::string>& parts) {
   return fmt::format("{}", fmt::join(parts, " + "));
 }
@@ -65,6 +79,10 @@ std::string joined(const std::vector<std::string>& parts) {
 std::string code_terms(const PlanInput& input, const PlanRow& row) {
   std::vector<std::string> parts;
   for (const Term& term : terms_of(input, row)) {
+    if (term.geometry.latent_values > 0) {
+      parts.push_back(latents_text(input, term) + " x " + latent_bytes_text(term));
+      continue;
+    }
     parts.push_back(fmt::format("{} x {} x ({} + {}) B", vectors_text(input, term),
                                 term.geometry.head_dim, value_bytes(term.format.k),
                                 value_bytes(term.format.v)));
@@ -75,6 +93,11 @@ std::string code_terms(const PlanInput& input, const PlanRow& row) {
 std::string inline_terms(const PlanInput& input, const PlanRow& row) {
   std::vector<std::string> parts;
   for (const Term& term : terms_of(input, row)) {
+    if (term.format.k == Format::kE4m3PerTokenTile) {
+      parts.push_back(fmt::format("{} x {} tiles x 4 B", latents_text(input, term),
+                                  term.geometry.latent_values / kLatentTile));
+      continue;
+    }
     const int sides = has_inline_scales(term.format.k) + has_inline_scales(term.format.v);
     if (sides > 0)
       parts.push_back(fmt::format("{} x {} sides x 4 B", vectors_text(input, term), sides));
@@ -88,6 +111,10 @@ std::string static_terms(const PlanInput& input, const PlanRow& row) {
     for (const Format format : {Format::kE4m3PerTensor, Format::kE4m3PerHead}) {
       const int sides = (term.format.k == format) + (term.format.v == format);
       if (sides == 0) continue;
+      if (term.geometry.latent_values > 0) {
+        parts.push_back(layers_text(term.layers) + " x 4 B");
+        continue;
+      }
       const int64_t heads = format == Format::kE4m3PerHead ? term.geometry.num_kv_heads : 1;
       parts.push_back(fmt::format("{} x {} sides{} x 4 B", layers_text(term.layers), sides,
                                   heads == 1 ? "" : fmt::format(" x {} heads", heads)));
@@ -166,9 +193,15 @@ std::string plan_text(const PlanInput& input, const TextStyle& style) {
                   layers_text(static_cast<int64_t>(input.layers.size())), grouped(input.context)),
       style);
   out += '\n';
+  const bool has_latents = std::ranges::any_of(
+      input.layers, [](const LayerGeometry& layer) { return layer.latent_values > 0; });
   out += paragraph(
-      "bytes = sum over layers of min(tokens, window) x KV heads x (head_dim x (bytes of K + bytes "
-      "of V) + inline scales) + static scales",
+      has_latents
+          ? "bytes = sum over layers of tokens x (bytes of one vector, latent and turned key, "
+            "whose "
+            "beginning is V + inline scales) + static scales"
+          : "bytes = sum over layers of min(tokens, window) x KV heads x (head_dim x (bytes of K + "
+            "bytes of V) + inline scales) + static scales",
       style, 2);
   for (const PlanRow& row : rows) out += formula_of(input, row, style);
   out += '\n' + table_of(rows, style) + '\n' + paragraph(block_text(input, rows), style);

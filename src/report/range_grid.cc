@@ -19,9 +19,10 @@ struct Label {
 };
 
 /// In the order of the tables: without calibration first, then from coarse to fine.
-constexpr std::array<Label, 5> kLabels = {
+constexpr std::array<Label, 6> kLabels = {
     Label{"bf16", "BF16"}, Label{"fp8_scale1", "scale 1.0"}, Label{"fp8_tensor", "per tensor"},
-    Label{"fp8_head", "per head"}, Label{"fp8_token_head", "per token and head"}};
+    Label{"fp8_head", "per head"}, Label{"fp8_token_head", "per token and head"},
+    Label{"fp8_ds_mla", "per token and 128 values"}};
 
 size_t rank_of(std::string_view layout) {
   return static_cast<size_t>(

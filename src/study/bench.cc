@@ -37,12 +37,28 @@ std::vector<int32_t> some_tokens(int64_t n, int64_t vocab) {
   return out;
 }
 
+int64_t attention_parameters(const ModelSpec& s) {
+  const int64_t hidden = s.hidden_size, heads = s.num_q_heads;
+  if (!s.latent) return hidden * s.head_dim * (2 * heads + 2 * int64_t{s.num_kv_heads});
+  const LatentSpec& latent = *s.latent;
+  const int64_t q = heads * (latent.nope_dim + latent.rope_dim);
+  const int64_t q_parameters = latent.q_rank > 0 ? latent.q_rank * (hidden + q) : hidden * q;
+  return q_parameters + hidden * (s.head_dim + heads * latent.value_dim) +
+         heads * latent.kv_rank * (latent.nope_dim + latent.value_dim);
+}
+
+/// Of a token: of experts those that it goes to.
 int64_t linear_parameters(const ModelSpec& s) {
-  const int64_t q = s.num_q_heads * s.head_dim, kv = s.num_kv_heads * s.head_dim;
-  const int64_t mlp = 3 * int64_t{s.hidden_size} * s.intermediate_size;
-  const int64_t experts = s.experts_per_token * mlp + int64_t{s.num_experts} * s.hidden_size;
-  return s.num_layers *
-         (int64_t{s.hidden_size} * (2 * q + 2 * kv) + (s.num_experts > 0 ? experts : mlp));
+  int64_t sum = 0;
+  for (int layer = 0; layer < s.num_layers; ++layer) {
+    int64_t inner = s.num_experts > 0 ? s.dense_intermediate_size : s.intermediate_size;
+    if (s.has_experts(layer)) {
+      inner = int64_t{s.experts_per_token} * s.intermediate_size + s.shared_intermediate_size;
+      sum += int64_t{s.num_experts} * s.hidden_size;
+    }
+    sum += attention_parameters(s) + 3 * inner * s.hidden_size;
+  }
+  return sum;
 }
 
 int64_t attention_flops(const ModelSpec& s, int64_t keys) {
@@ -51,7 +67,8 @@ int64_t attention_flops(const ModelSpec& s, int64_t keys) {
     const int64_t window = s.window(layer);
     seen += window > 0 ? std::min(window, keys) : keys;
   }
-  return int64_t{4} * s.num_q_heads * s.head_dim * seen;
+  const int64_t value_dim = s.latent ? s.latent->kv_rank : s.head_dim;
+  return 2 * s.num_q_heads * (s.head_dim + value_dim) * seen;
 }
 
 /// Linear layers on their own, one layer's worth of each shape, at 512 rows.

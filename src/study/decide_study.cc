@@ -417,6 +417,14 @@ void DecideStudy::record_support(const Ask& ask) {
     record.target = options_.decide.target;
     record.record_id = fmt::format("support/{}/{}", record.layout, record.target);
     const LayoutSupport found = support(record.layout, record.target);
+    if (model_->spec().latent) {
+      const auto runs = fp8_layouts(model_->geometry());
+      record.supported = std::ranges::find(runs, ArmSpec::parse(arm).layout) != runs.end();
+      record.reason = record.supported ? "of latents, whichever backend for MLA is picked"
+                                       : "the model caches a latent, one vector for all heads";
+      if (!log_.has(record.record_id)) log_.append(record);
+      continue;
+    }
     // What a server of it does is looked at, not looked up.
     record.supported = found.supported || served_;
     record.reason = std::string(served_ ? "judged by what its server does" : found.note);

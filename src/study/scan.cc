@@ -17,7 +17,7 @@ std::vector<const Prompt*> pointers_to(std::span<const Prompt> prompts) {
   return out;
 }
 
-std::vector<RangeLayout> range_layouts(std::span<const ArmLayout> layouts,
+std::vector<RangeLayout> range_layouts(std::span<const ArmLayout> layouts, const ModelSpec& spec,
                                        const Calibration& calibration) {
   std::vector<RangeLayout> out;
   for (const ArmLayout layout : layouts) {
@@ -26,7 +26,8 @@ std::vector<RangeLayout> range_layouts(std::span<const ArmLayout> layouts,
     if (layout == ArmLayout::kFp8Tensor || layout == ArmLayout::kFp8Head) {
       scales = calibration.scales(layout == ArmLayout::kFp8Head);
     }
-    out.push_back({std::string(name(layout)), stored_format(layout), std::move(scales)});
+    out.push_back({std::string(name(layout)), stored_format(layout), std::move(scales),
+                   spec.latent ? spec.latent->kv_rank : 0});
   }
   return out;
 }
@@ -84,7 +85,7 @@ std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& mode
         "tokens, found at most {}",
         range.first_query, range.first_query + 1, longest));
   }
-  RangeMeter meter(range_layouts(layouts, calibration), range);
+  RangeMeter meter(range_layouts(layouts, model->spec(), calibration), range);
   observe(model, pointers_to(prompts), plan, "ranges", meter, progress,
           [&](size_t) { meter.end_sequence(0); });
   if (log.entropies().empty()) log.append(meter.entropy());
@@ -99,12 +100,14 @@ ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const P
                     const CalibrationSource& source, const ScanOptions& options, RecordLog& log,
                     Progress& progress) {
   ScanResult out;
+  const std::vector<ArmLayout> layouts =
+      options.layouts.empty() ? fp8_layouts(model->geometry()) : options.layouts;
   out.calibration = calibrate(model, prompts, source, options.plan, progress);
-  out.ranges = measure_ranges(model, prompts, out.calibration, options.layouts, options.range,
-                              options.plan, log, progress);
+  out.ranges = measure_ranges(model, prompts, out.calibration, layouts, options.range, options.plan,
+                              log, progress);
   if (!log.entropies().empty()) out.entropy = log.entropies().front();
   std::vector<ArmToRun> arms;
-  for (const ArmLayout layout : options.layouts) {
+  for (const ArmLayout layout : layouts) {
     arms.push_back(
         arm_to_run(ArmSpec{layout, {}, Math::kBf16, options.range.rounding, ""}, out.calibration));
   }

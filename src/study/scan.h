@@ -17,8 +17,7 @@ namespace kv {
 struct ScanOptions {
   RangeOptions range;
   BatchPlan plan;
-  std::vector<ArmLayout> layouts = {ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor,
-                                    ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
+  std::vector<ArmLayout> layouts = {};  // empty: all that the model's cache has
   bool with_bf16_layers = true;  // each layout again with its shortlist kept in BF16
 };
 

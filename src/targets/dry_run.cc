@@ -113,6 +113,37 @@ std::vector<std::vector<int>> heads_of_ranks(int num_kv_heads, int tp) {
   return ranks;
 }
 
+namespace {
+
+/// vLLM makes parameters for scales of MLA with ModelOpt's configuration only, and reads V, which
+/// is the latent, through K's.
+void expect_latent_scales(DryRun& run) {
+  constexpr DirectoryKind kWithScales[] = {DirectoryKind::kModelOpt, DirectoryKind::kModelOptAffine,
+                                           DirectoryKind::kModelOptFlatSide,
+                                           DirectoryKind::kModelOptProfileB};
+  if (run.outcome != LoadOutcome::kUsed) return;
+  if (std::ranges::find(kWithScales, run.kind) != std::end(kWithScales)) return;
+  run.outcome = LoadOutcome::kDefaults;
+  run.message = "for MLA only ModelOpt's configuration makes scale parameters: these are dropped";
+}
+
+void read_values_through_k(DryRun& run) {
+  if (run.outcome != LoadOutcome::kUsed) return;
+  run.notes.emplace_back("V is the beginning of the latent and is read through k_scale");
+  const auto differs = [](const LayerOutcome& layer) { return layer.v.ranks != layer.k.ranks; };
+  const auto count = std::ranges::count_if(run.layers, differs);
+  for (LayerOutcome& layer : run.layers) layer.v = {"shared", layer.k.ranks};
+  if (count == 0) return;
+  run.warnings.push_back(
+      {"mla-v-scale", run.target,
+       fmt::format("v_scale differs from k_scale in {} of {} layers and is not used: the cache "
+                   "holds one latent, read through k_scale",
+                   count, run.layers.size()),
+       Severity::kDoubtful});
+}
+
+}  // namespace
+
 DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
   const TargetRow& row = find_target(request.target);
   const EngineRules& rules = engine_rules(row.engine);
@@ -139,7 +170,10 @@ DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
     run.outcome = LoadOutcome::kDefaults;
     run.message = "the file has not exactly one entry per rank and layer: logged, all scales 1.0";
   }
+  const bool is_latent = set.geometry.is_mla && row.engine == "vllm";
+  if (is_latent) expect_latent_scales(run);
   if (run.starts && run.outcome != LoadOutcome::kUnknown) fill_layers(set, row, request.tp, run);
+  if (is_latent) read_values_through_k(run);
   if (!run.starts) run.outcome = LoadOutcome::kRefused;
   check_target(set, row, run);
   return run;

@@ -138,6 +138,29 @@ TEST(Capacity, TokensThatFitAreWholeBlocksAndTheNextBlockDoesNotFit) {
   EXPECT_EQ(tokens_that_fit(layers, all(30, Format::kBf16), 128, int64_t{2} << 30), 93184);
 }
 
+/// DeepSeek-V2-Lite: 27 layers of a latent of 512 and 64 values that turn. One vector a token, not
+/// two; the static scale lies outside the pages.
+TEST(LatentCapacity, Case81OneVectorATokenNotTwo) {
+  const std::vector<LayerGeometry> layers(27, LayerGeometry{1, 576, 0, 512});
+  EXPECT_EQ(block_bytes(layers, all(27, Format::kBf16), 64), 27 * 64 * 1152);
+  EXPECT_EQ(block_bytes(layers, all(27, Format::kE4m3PerTensor), 64), 27 * 64 * 576);
+  EXPECT_EQ(block_bytes(layers, all(27, Format::kE4m3PerTokenTile), 64), 27 * 64 * 656);
+  const CacheBytes tensor = cache_bytes(layers, all(27, Format::kE4m3PerTensor), 1000);
+  EXPECT_EQ(tensor.code_bytes, 27 * 576'000);
+  EXPECT_EQ(tensor.static_scale_bytes, 27 * 4) << "one scale a layer: V is read through K's";
+  const CacheBytes tiles = cache_bytes(layers, all(27, Format::kE4m3PerTokenTile), 1000);
+  EXPECT_EQ(tiles.code_bytes, 27 * 640'000);
+  EXPECT_EQ(tiles.scale_bytes, 27 * 16'000);
+  EXPECT_EQ(tiles.static_scale_bytes, 0);
+  EXPECT_EQ(tokens_that_fit(layers, all(27, Format::kE4m3PerTokenTile), 64, 27 * 64 * 656 * 10),
+            640);
+  EXPECT_THROW(block_bytes(layers, all(27, Format::kE4m3PerTokenHead), 64), UnsupportedError);
+  for (const Format format : {Format::kBf16, Format::kE4m3PerTensor, Format::kE4m3PerTokenTile}) {
+    const KvCache cache(layers, all(27, format), 16, 3, PageOrder::kCpu);
+    EXPECT_EQ(cache.allocated_bytes(), 3 * block_bytes(layers, all(27, format), 16));
+  }
+}
+
 TEST(Capacity, OverflowIsAnError) {
   EXPECT_THROW(cache_bytes(geometry(1, 1 << 20, 1 << 20), all(1, Format::kBf16), int64_t{1} << 40),
                ValueError);

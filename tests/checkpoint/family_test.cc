@@ -243,7 +243,9 @@ TEST(CachedLayersOfOtherModels, WhatIsCachedOtherwiseIsRefusedByName) {
     return std::string("read");
   };
   EXPECT_EQ(refusal({{"kv_lora_rank", 512}}),
-            "config.json: kv_lora_rank: a cache of latents (MLA) is not supported");
+            "config.json: qk_rope_head_dim: expected this key, found none");
+  EXPECT_EQ(refusal({{"kv_lora_rank", 512}, {"qk_rope_head_dim", 64}, {"index_topk", 2048}}),
+            "config.json: index_topk: the cache of an indexer beside the latents is not supported");
   EXPECT_EQ(refusal({{"layer_types", nullptr}}),
             "config.json: layer_types: expected one for each of 24 layers, found 0");
   EXPECT_EQ(refusal({{"layer_types", nullptr}, {"sliding_window", nullptr}}), "read");

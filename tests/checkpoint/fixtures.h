@@ -70,6 +70,7 @@ inline void add_family_parts(ModelSpec& spec, int window, int experts) {
   rule.full_every = 2;
   if (family.windows != WindowRule::kFromMaxLayer)
     spec.windows = windows_by_rule(rule, spec.num_layers, window, 0);
+  if (family.has_latent) return;
   if (family.experts != ExpertNames::kNone) {
     spec.num_experts = experts;
     spec.experts_per_token = 2;
@@ -120,6 +121,35 @@ inline std::vector<float> interleaved(const std::vector<float>& rows, int head_d
   return out;
 }
 
+/// Latents and experts as DeepSeek-V2 declares them.
+inline std::string deepseek_config(const ModelSpec& spec) {
+  const LatentSpec& latent = *spec.latent;
+  std::ostringstream json;
+  json << ",\"q_lora_rank\":" << (latent.q_rank > 0 ? std::to_string(latent.q_rank) : "null")
+       << ",\"kv_lora_rank\":" << latent.kv_rank << ",\"qk_nope_head_dim\":" << latent.nope_dim
+       << ",\"qk_rope_head_dim\":" << latent.rope_dim << ",\"v_head_dim\":" << latent.value_dim
+       << ",\"first_k_dense_replace\":" << spec.dense_layers
+       << ",\"n_routed_experts\":" << spec.num_experts
+       << ",\"num_experts_per_tok\":" << spec.experts_per_token
+       << ",\"moe_intermediate_size\":" << spec.intermediate_size
+       << ",\"n_shared_experts\":" << spec.shared_intermediate_size / spec.intermediate_size
+       << ",\"routed_scaling_factor\":" << spec.experts_scale
+       << ",\"norm_topk_prob\":" << (spec.renormalizes_experts ? "true" : "false")
+       << ",\"topk_method\":"
+       << (spec.expert_groups > 0 ? "\"group_limited_greedy\"" : "\"greedy\"");
+  if (spec.expert_groups > 0)
+    json << ",\"n_group\":" << spec.expert_groups << ",\"topk_group\":" << spec.groups_per_token;
+  if (spec.rope.type == RopeType::kYarn) {
+    json << ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":" << spec.rope.factor
+         << ",\"original_max_position_embeddings\":" << spec.rope.original_max_positions
+         << ",\"beta_fast\":" << spec.rope.beta_fast << ",\"beta_slow\":" << spec.rope.beta_slow;
+    if (spec.rope.mscale) json << ",\"mscale\":" << *spec.rope.mscale;
+    if (spec.rope.mscale_all_dim) json << ",\"mscale_all_dim\":" << *spec.rope.mscale_all_dim;
+    json << "}";
+  }
+  return json.str();
+}
+
 /// What config.json says beside what all architectures have.
 inline std::string hf_config_of_family(const ModelSpec& spec) {
   const Family& family = family_of(spec);
@@ -138,6 +168,7 @@ inline std::string hf_config_of_family(const ModelSpec& spec) {
     json << ",\"attn_logit_softcapping\":" << spec.attention_soft_cap;
   if (spec.logit_soft_cap > 0) json << ",\"final_logit_softcapping\":" << spec.logit_soft_cap;
   if (spec.window_rope) json << ",\"rope_local_base_freq\":" << spec.window_rope->theta;
+  if (spec.latent) return json.str() + deepseek_config(spec);
   if (spec.num_experts == 0) return json.str();
   const bool is_mixtral = family.experts == ExpertNames::kMixtral;
   json << (is_mixtral ? ",\"num_local_experts\":" : ",\"num_experts\":") << spec.num_experts
@@ -157,7 +188,8 @@ inline std::string hf_config(const ModelSpec& spec) {
        << spec.architecture << "\",\""
        << (family.is_gemma ? "hidden_activation\":\"gelu_pytorch_tanh\"" : "hidden_act\":\"silu\"")
        << ",\"num_hidden_layers\":" << spec.num_layers << ",\"hidden_size\":" << spec.hidden_size
-       << ",\"intermediate_size\":" << spec.intermediate_size
+       << ",\"intermediate_size\":"
+       << (spec.dense_intermediate_size > 0 ? spec.dense_intermediate_size : spec.intermediate_size)
        << ",\"num_attention_heads\":" << spec.num_q_heads
        << ",\"num_key_value_heads\":" << spec.num_kv_heads << ",\"head_dim\":" << spec.head_dim
        << ",\"vocab_size\":" << spec.vocab_size

@@ -180,9 +180,9 @@ TEST_F(HfModelTest, DefaultsOfTheClasses) {
 }
 
 TEST_F(HfModelTest, RefusesOtherModels) {
-  EXPECT_EQ(refusal_with({{"model_type", "deepseek_v2"}}),
+  EXPECT_EQ(refusal_with({{"model_type", "deepseek_v3"}}),
             "config.json: model_type: expected one of llama, mistral, mixtral, qwen2, qwen3, "
-            "qwen3_moe, phi3, gemma2, gemma3_text, found \"deepseek_v2\"");
+            "qwen3_moe, phi3, gemma2, gemma3_text, deepseek_v2, found \"deepseek_v3\"");
   EXPECT_EQ(refusal_with({{"architectures", {"LlamaForSequenceClassification"}}}),
             "config.json: architectures: expected [\"LlamaForCausalLM\"], found "
             "[\"LlamaForSequenceClassification\"]");

@@ -221,12 +221,30 @@ TEST_F(Cli, NumbersOutOfRangeAreRefusedBeforeTheModelIsLoaded) {
         "decide tiny --buckets 0", "decide tiny --buckets 512,512", "decide tiny --buckets 99999",
         "decide tiny --tasks nope", "decide tiny --tasks copy_span,copy_span",
         "decide tiny --tasks all,copy_span", "bench fp8-error --arm fp8_head",
-        "bench fp8-error -p 64"}) {
+        "bench fp8-error -p 64", "bench",
+        "bench attention --device cuda --cells 8", "bench attention --device cuda --kv-heads 0",
+        "bench append --device cuda --tokens 0", "bench attention --device cuda --formats fp8"}) {
     const Result r = run(command);
     EXPECT_EQ(r.code, 1) << command << r.err;
     EXPECT_TRUE(has(r.err, "expected") || has(r.err, "not in")) << command << ": " << r.err;
     EXPECT_FALSE(has(r.err, "load weights")) << command;
   }
+}
+
+TEST_F(Cli, BenchesOfSingleOpsSayWhatTheyNeed) {
+  EXPECT_TRUE(has(run("bench attention --help").out, "--phase"));
+  EXPECT_TRUE(has(run("bench append").err, "--device"));
+  EXPECT_TRUE(has(run("bench append --device cpu").err, "supported: cuda, needed cpu"));
+  for (const char* unheard : {"bench --json append --device cuda", "bench -n 4 append --device cuda",
+                              "bench append --device cuda --q-heads 8"}) {
+    EXPECT_EQ(run(unheard).code, 1) << unheard;
+  }
+#ifndef KVSCALE_HAS_CUDA
+  const Result r = run("bench attention --device cuda --json");
+  EXPECT_EQ(r.code, 1);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(has(r.err, "cmake --preset cuda")) << r.err;
+#endif
 }
 
 TEST_F(Cli, DecideJudgesTheUsersOwnAnswersByEveryCheck) {

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "cuda/sm90/append/store_params.h"
+#include "cuda/sm90/divisor.h"
 
 namespace kv::cuda {
 namespace {

@@ -516,5 +516,56 @@ TEST(RangeMeter, OtherGeometryThanTheScalesIsRefused) {
   EXPECT_THROW(meter.on_attention(tap), ValueError);
 }
 
+/// A latent as K with V inside it, against the same values as K and V apart: all that is measured
+/// agrees, and V goes through K's scale.
+TEST(RangeLatents, MeasureAsKeysAndValuesApartWould) {
+  constexpr int64_t kLatent = 128, kDim = 144, kTokens = 40, kHeads = 2, kHidden = 6;
+  Block apart{kTokens, kHeads, 1, kDim, kHidden};
+  const auto wave = [](size_t i, double step) {
+    return static_cast<float>(std::sin(step * static_cast<double>(i)));
+  };
+  for (size_t i = 0; i < kTokens * kDim; ++i) {
+    const bool is_latent = static_cast<int64_t>(i % kDim) < kLatent;
+    apart.k.push_back(bf16::encode(3 * wave(i, 0.7)));
+    apart.v.push_back(is_latent ? apart.k.back() : 0);
+  }
+  for (size_t i = 0; i < kTokens * kHeads * kDim; ++i)
+    apart.q.push_back(bf16::encode(wave(i, 1.3)));
+  for (size_t i = 0; i < kTokens * kHidden; ++i) apart.residual.push_back(wave(i, 0.3));
+  for (size_t i = 0; i < kHeads * kDim * kHidden; ++i) apart.projection.push_back(wave(i, 2.1));
+  apart.softmax_scale = 0.1f;
+  const auto measured = [&](bool is_latent) {
+    // Another scale of V, which latents do not read.
+    RangeMeter meter(
+        {layout("fp8_tensor", Format::kE4m3PerTensor, {0.01f}, {is_latent ? 9 : 0.01f}),
+         {"fp8_ds_mla", Format::kE4m3PerTokenTile, {}, kLatent}},
+        {8, 4});
+    AttentionTap tap = apart.tap(0, kTokens);
+    if (is_latent) {
+      tap.latent_values = kLatent;
+      tap.v = tap.k;
+      tap.project = [&](const float* in, int64_t rows, float* out) {
+        std::vector<float> wide(static_cast<size_t>(rows * kHeads * kDim));
+        for (int64_t i = 0; i < rows * kHeads; ++i)
+          std::copy_n(in + i * kLatent, kLatent, wide.data() + i * kDim);
+        apart.tap(0, kTokens).project(wide.data(), rows, out);
+      };
+    }
+    meter.on_attention(tap);
+    return meter.finish();
+  };
+  const std::vector<RangeRecord> latents = measured(true), pairs = measured(false);
+  ASSERT_EQ(latents.size(), 6u);
+  for (size_t i = 0; i < latents.size(); ++i) {
+    SCOPED_TRACE(latents[i].record_id);
+    EXPECT_NEAR(latents[i].block_damage, pairs[i].block_damage, 1e-5);
+    EXPECT_GT(latents[i].block_damage, 0);
+    if (latents[i].side == "kv") continue;
+    EXPECT_NEAR(latents[i].noise_mean, pairs[i].noise_mean, 1e-5);
+    EXPECT_NEAR(latents[i].sqnr_db, pairs[i].sqnr_db, 1e-6);
+    EXPECT_EQ(latents[i].amax, pairs[i].amax);
+  }
+}
+
 }  // namespace
 }  // namespace kv

@@ -74,6 +74,25 @@ FAMILIES = {
                             "rope_local_base_freq": 10000.0},
 }
 
+# Latents (MLA): YaRN with both mscales and one dense layer, as V2-Lite; a latent for the queries too
+# and experts chosen by groups, as V2.
+DEEPSEEK = SMALL | {
+    "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "kv_lora_rank": 128,
+    "qk_nope_head_dim": 24, "qk_rope_head_dim": 16, "v_head_dim": 20, "n_routed_experts": 8,
+    "num_experts_per_tok": 3, "moe_intermediate_size": 64, "num_key_value_heads": 4}
+FAMILIES |= {
+    "deepseek_v2_lite": DEEPSEEK | {
+        "num_hidden_layers": 3, "q_lora_rank": None, "first_k_dense_replace": 1,
+        "n_shared_experts": 2, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+        "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 32, "beta_slow": 1,
+                         "original_max_position_embeddings": 64, "mscale": 0.707,
+                         "mscale_all_dim": 0.9}},
+    "deepseek_v2": DEEPSEEK | {
+        "q_lora_rank": 48, "first_k_dense_replace": 0, "n_shared_experts": 1,
+        "routed_scaling_factor": 1.5, "topk_method": "group_limited_greedy", "n_group": 4,
+        "topk_group": 2},
+}
+
 TINY_TEXTS = {
     "prose": "The package manager reads the list of files before it unpacks anything, so that a file "
              "which two packages want to own is found early. If the check fails, nothing has been "
@@ -136,6 +155,8 @@ def parts_of(name, shape, config):
             "k_proj": config["num_key_value_heads"] * head,
             "v_proj": config["num_key_value_heads"] * head,
             "gate_proj": config["intermediate_size"], "up_proj": config["intermediate_size"]}
+    if "kv_lora_rank" in config and ".experts." not in name:
+        return None
     for fused, kinds in (("qkv_proj", ("q_proj", "k_proj", "v_proj")),
                          ("gate_up_proj", ("gate_proj", "up_proj"))):
         if name.endswith(f".{fused}.weight"):

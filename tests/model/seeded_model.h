@@ -122,6 +122,36 @@ inline ModelSpec family_spec(const std::string& architecture) {
   return spec;
 }
 
+/// A latent with the parts of DeepSeek-V2: `is_lite` has plain queries, greedy experts and YaRN
+/// with mscale; else queries have a latent of their own and experts are chosen by groups.
+inline ModelSpec deepseek_spec(bool is_lite) {
+  ModelSpec spec = family_spec("deepseek_v2");
+  spec.num_layers = is_lite ? 3 : 2;
+  spec.latent = LatentSpec{is_lite ? 0 : 48, 128, 24, 16, 20};
+  spec.num_kv_heads = 1;
+  spec.head_dim = spec.latent->kv_rank + spec.latent->rope_dim;
+  spec.softmax_scale = 1 / std::sqrt(40.0);
+  spec.dense_layers = is_lite ? 1 : 0;
+  spec.dense_intermediate_size = 192;
+  spec.intermediate_size = 64;
+  spec.num_experts = 8;
+  spec.experts_per_token = 3;
+  spec.shared_intermediate_size = is_lite ? 128 : 64;
+  spec.experts_scale = is_lite ? 1.0 : 1.5;
+  if (!is_lite) {
+    spec.expert_groups = 4;
+    spec.groups_per_token = 2;
+    return spec;
+  }
+  spec.rope.type = RopeType::kYarn;
+  spec.rope.factor = 8;
+  spec.rope.original_max_positions = 64;
+  spec.rope.mscale = 0.707;
+  spec.rope.mscale_all_dim = 0.9;
+  spec.softmax_scale *= latent_score_factor(spec.rope);
+  return spec;
+}
+
 /// FNV-1a over the BF16 bits of the first 64 values of every tensor, by ascending name.
 inline std::string checksum(const fixtures::TinyModel& model) {
   std::string bits;

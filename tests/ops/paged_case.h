@@ -34,6 +34,7 @@ struct PagedCase {
     std::vector<int32_t> queries = {33};  // the last so many tokens of each sequence are queries
     float k_sigma = 1, v_sigma = 1;
     unsigned seed = 1;
+    int64_t latent_values = 0;  // not 0: V is the first so many values of K
   };
 
   explicit PagedCase(const Options& options) : o(options), rng(options.seed) {
@@ -42,7 +43,7 @@ struct PagedCase {
       blocks += (len + o.block_size - 1) / o.block_size;
       max_blocks = std::max<int64_t>(max_blocks, (len + o.block_size - 1) / o.block_size);
     }
-    cache = std::make_unique<KvCache>(std::vector<LayerGeometry>{{o.num_kv_heads, o.head_dim, 0}},
+    cache = std::make_unique<KvCache>(std::vector<LayerGeometry>{{o.num_kv_heads, o.head_dim, 0, o.latent_values}},
                                       std::vector<LayerFormat>{{o.k, o.v}}, o.block_size, blocks,
                                       o.order);
     place_blocks(blocks);
@@ -99,11 +100,12 @@ struct PagedCase {
 
   AttendParams params(std::vector<float>& out) const {
     AttendParams p;
-    out.assign(q.size(), -1.0f);
+    const int64_t value_dim = cache->layer(0).page.value_dim;
+    out.assign(q.size() / static_cast<size_t>(o.head_dim) * static_cast<size_t>(value_dim), -1.0f);
     p.q = TensorView::contiguous(q.data(), DType::kBF16,
                                  {query_start.back(), o.num_kv_heads * o.q_per_kv, o.head_dim});
     p.out = TensorView::contiguous(out.data(), DType::kF32,
-                                   {query_start.back(), o.num_kv_heads * o.q_per_kv, o.head_dim});
+                                   {query_start.back(), o.num_kv_heads * o.q_per_kv, value_dim});
     p.cache = cache->layer(0);
     p.block_table = TensorView::contiguous(table.data(), DType::kI32,
                                            {static_cast<int64_t>(o.seq_lens.size()), max_blocks});

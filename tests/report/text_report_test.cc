@@ -175,6 +175,30 @@ TEST(Plan, WindowsMixedLayersAndBf16Layers) {
   EXPECT_NE(text.find("8 slots stay empty"), std::string::npos) << text;
 }
 
+/// DeepSeek-V2-Lite: one vector a token, in the layouts that latents have.
+TEST(LatentPlan, Case81OneVectorATokenAndNoLayoutPerHead) {
+  PlanInput input;
+  input.model = "latents";
+  input.layers.assign(27, LayerGeometry{1, 576, 0, 512});
+  input.context = 32768;
+  const std::vector<PlanRow> rows = plan_rows(input);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0].bytes_per_token, 27 * 1152);
+  EXPECT_EQ(rows[2].name, "fp8_tensor");
+  EXPECT_EQ(rows[2].bytes_per_token, 27 * 576);
+  EXPECT_EQ(rows[3].name, "fp8_ds_mla");
+  EXPECT_EQ(rows[3].bytes_per_token, 27 * 656);
+  const std::string text = plan_text(input, {});
+  for (const char* term : {"27 layers x 32,768 tokens x 576 x 2 B", "x (512 x 1 + 64 x 2) B",
+                           "27 layers x 32,768 tokens x 4 tiles x 4 B", "27 layers x 4 B = 108 B",
+                           "whose beginning is V"}) {
+    std::string flat = text;
+    for (size_t at; (at = flat.find("\n")) != std::string::npos;) flat.replace(at, 1, " ");
+    for (size_t at; (at = flat.find("  ")) != std::string::npos;) flat.replace(at, 1, "");
+    EXPECT_NE(flat.find(term), std::string::npos) << term << "\n" << text;
+  }
+}
+
 TEST(Plan, RefusesWhatCannotBePlanned) {
   PlanInput input = plan_80();
   input.context = 0;

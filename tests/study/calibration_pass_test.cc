@@ -44,7 +44,7 @@ std::vector<Prompt> pieces(const std::vector<int64_t>& lengths) {
   return out;
 }
 
-class CalibrationPassTest : public testing::Test {
+class CalibrationPassTest : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("kvscale-pass-" + std::to_string(::getpid()));

@@ -88,7 +88,7 @@ TEST(GenerationOf, IsWhatAFreeGenerationIsKnownToHave) {
   EXPECT_EQ(ids(free, endless).size(), kMostRecordedIds);
 }
 
-class SamplingStudy : public testing::Test {
+class SamplingStudy : public ::testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() / ("kvscale-sampling-" + std::to_string(::getpid()));

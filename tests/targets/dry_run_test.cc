@@ -67,6 +67,27 @@ TEST(DryRun, EveryKindHasARowForEveryEnginesNewestVersion) {
   }
 }
 
+/// vLLM makes scale parameters for MLA with ModelOpt's configuration only, and reads V through K's.
+TEST(DryRun, LatentsHaveOneScaleOfModelOptsMaking) {
+  ScaleSet modelopt = modelopt_scaled();
+  modelopt.geometry.is_mla = true;
+  const DryRun used = run(modelopt, "vllm");
+  EXPECT_EQ(used.outcome, LoadOutcome::kUsed);
+  EXPECT_TRUE(warns(used, "mla-v-scale"));
+  ASSERT_EQ(used.layers.size(), 4u);
+  for (const LayerOutcome& layer : used.layers) {
+    EXPECT_EQ(layer.k.ranks.at(0), std::vector<float>{ScaleFolder::k_scale(layer.layer)});
+    EXPECT_EQ(layer.v.ranks, layer.k.ranks);
+    EXPECT_EQ(layer.v.how, "shared");
+  }
+  EXPECT_FALSE(warns(run(modelopt_scaled(), "vllm"), "mla-v-scale"));
+  ScaleSet compressed = scaled(kCtTensor);
+  compressed.geometry.is_mla = true;
+  const DryRun dropped = run(compressed, "vllm");
+  EXPECT_EQ(dropped.outcome, LoadOutcome::kDefaults);
+  EXPECT_TRUE(warns(dropped, "ignored"));
+}
+
 TEST(DryRun, Case05TheDeclaredSchemeReachesVllmAndTheNewSglang) {
   const ScaleSet set = scaled(kCtTensor);
   const DryRun vllm = run(set, "vllm");

@@ -52,7 +52,23 @@ TEST(TargetQuestion, Case99And108AnswersWithReasons) {
 TEST(TargetQuestion, LatentCachesAndUnknownNames) {
   TargetQuestion q = question("fp8_tensor", "h100", 576);
   q.model.is_mla = true;
-  EXPECT_FALSE(runs(q));
+  EXPECT_TRUE(runs(q));
+  for (const TargetAnswer& a : answer(q)) EXPECT_NE(a.target, "vllm:flash_attn3");
+  EXPECT_EQ(answer(q).front().math, "fp8") << "FLASHMLA quantizes Q";
+  q.engine = "sglang";
+  EXPECT_FALSE(runs(q)) << "nothing is known";
+  q.engine = "";
+  q.layout = "fp8_head";
+  EXPECT_FALSE(runs(q)) << "one vector for all heads";
+  q.layout = "fp8_ds_mla";
+  EXPECT_FALSE(runs(q)) << "for models with an indexer";
+  q.model.is_sparse_mla = true;
+  EXPECT_TRUE(runs(q));
+  q.model.is_sparse_mla = false;
+  EXPECT_THROW(answer(question("fp8_ds_mla", "h100", 128)), ValueError);
+  q.layout = "fp8_tensor";
+  q.device = "cpu";
+  EXPECT_FALSE(runs(q)) << "CPU_MLA stores 16 bit only";
   q.layout = "bf16";
   EXPECT_TRUE(runs(q)) << "case 96: the control can always run";
   EXPECT_THROW(answer(question("fp8", "h100", 64)), ValueError);

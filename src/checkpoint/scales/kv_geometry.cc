@@ -98,7 +98,12 @@ KvGeometry read_kv_geometry(const JsonFields& whole) {
   if (out.num_kv_heads == 0) out.num_kv_heads = out.num_q_heads;
   out.head_dim = head_dim_of(config, out);
   out.is_mla = config.has("kv_lora_rank");
-  if (out.is_mla) out.num_kv_heads = 1;
+  out.is_sparse_mla = out.is_mla && config.has("index_topk");
+  if (out.is_mla) {
+    out.num_kv_heads = 1;
+    out.head_dim = config.integer("kv_lora_rank", kHeadDimRange).value_or(0) +
+                   config.integer("qk_rope_head_dim", kHeadDimRange).value_or(0);
+  }
   out.num_kv_shared_layers = config.integer("num_kv_shared_layers", kSharedRange).value_or(0);
   out.layer_types = text_list(config, "layer_types");
   out.rope = rope_text(config);

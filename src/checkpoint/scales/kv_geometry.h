@@ -17,7 +17,8 @@ struct KvGeometry {
   int num_q_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  bool is_mla = false;           // one latent is cached in place of K and V
+  bool is_mla = false;           // one latent of head_dim values is cached in place of K and V
+  bool is_sparse_mla = false;    // ... and an indexer chooses which tokens' latents are read
   int num_kv_shared_layers = 0;  // the last so many layers read an earlier layer's cache
   std::vector<std::string> layer_types;
   std::string rope;            // everything that shapes the rotation, as one line of JSON

@@ -98,11 +98,25 @@ __device__ inline uint32_t bf16_pair(float low, float high) {
   return out;
 }
 
-/// The pair rounded to E4M3 (saturating) and widened again.
-__device__ inline uint32_t f16_pair_through_e4m3(float low, float high) {
+/// The pair as E4M3 codes, saturating.
+__device__ inline uint16_t e4m3_pair(float low, float high) {
   uint16_t codes;
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
-  return e4m3_to_f16(codes);
+  return codes;
+}
+
+/// Four values as codes, the first in the lowest byte.
+__device__ inline uint32_t e4m3_quad(float a, float b, float c, float d) {
+  uint32_t codes;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;"
+      " cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
+      : "=r"(codes)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return codes;
+}
+
+__device__ inline uint32_t f16_pair_through_e4m3(float low, float high) {
+  return e4m3_to_f16(e4m3_pair(low, high));
 }
 
 __device__ inline float exp2_fast(float x) {

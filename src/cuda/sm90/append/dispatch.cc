@@ -77,6 +77,18 @@ StoreParams common_params(const StoreKvArgs& a) {
   return p;
 }
 
+/// Whether K, its inline scale, V and its scale lie side by side in cells that start on 8 bytes.
+bool has_pairs(const StoreKvArgs& a) {
+  const SideLayout &k = a.cache.page.side(Side::kK), &v = a.cache.page.side(Side::kV);
+  const int64_t dim = a.cache.page.head_dim;
+  if (!has_inline_scales(k.format) || !has_inline_scales(v.format) || dim < 16) return false;
+  const bool is_side_by_side =
+      k.scale_base == k.base + dim && v.base == k.scale_base + 4 && v.scale_base == v.base + dim;
+  const int64_t steps = k.base | k.head_stride | k.slot_stride | a.cache.block_stride |
+                        static_cast<int64_t>(reinterpret_cast<uintptr_t>(a.cache.data));
+  return is_side_by_side && steps % 8 == 0;
+}
+
 void launch(const StoreParams& p, Class format_class, Rounding rounding, StreamHandle stream) {
   switch (format_class) {
     case Class::kBf16:
@@ -100,6 +112,7 @@ std::string store_kv(const StoreKvArgs& a, StreamHandle stream) {
   p.num_sides = 2;
   p.vectors_per_token = Divisor(2 * heads);
   p.first_is_k = true;
+  p.has_pairs = has_pairs(a);
   if (class_of(k) == class_of(v)) {
     launch(p, class_of(k), a.rounding, stream);
   } else {

@@ -237,14 +237,53 @@ __device__ inline void write_codes(const StoreParams& p, uint8_t* to, const Lane
   }
 }
 
+/// Inline scales: V's codes start 4 bytes past a multiple of 8, behind K's scale. A lane of V
+/// writes the second word of each of its chunks with the first word of the next one, the last with
+/// V's scale, and lane 0 its first word with K's: every store takes 8 bytes.
+template <bool kTruncate, bool kCount>
+__device__ inline void write_inline_pair(const StoreParams& p, const StoreVector& v, int lane,
+                                         int width, const Multiple& multiple, float scale,
+                                         StoreTally& tally) {
+  const bool is_value = v.side == 1;
+  const int second = lane + p.half_chunks, chunks = p.head_dim / 8;
+  const bool has_first = v.page != nullptr && lane < p.half_chunks;
+  const bool has_second = has_first && second < chunks;
+  uint2 a = {0, 0}, b = {0, 0};
+  if (has_first) a = encode<kTruncate, kCount>(v.v.chunk[0], multiple, tally);
+  if (has_second) b = encode<kTruncate, kCount>(v.v.chunk[1], multiple, tally);
+  const uint32_t after_a = __shfl_down_sync(~0u, a.x, 1, width);
+  const uint32_t after_b = __shfl_down_sync(~0u, b.x, 1, width);
+  const uint32_t middle = __shfl_sync(~0u, b.x, 0, width);
+  const float key_scale = __shfl_up_sync(~0u, scale, width);
+  if (!has_first) return;
+  const StoreSide& side = p.sides[v.side];
+  uint8_t* cell = v.page + (v.head * side.page_head_stride + v.slot * side.page_slot_stride);
+  uint8_t* to = cell + side.base + (is_value ? 4 : 0);
+  if (is_value) {
+    if (lane == 0) {
+      *reinterpret_cast<uint2*>(cell + p.sides[0].scale_base) = {__float_as_uint(key_scale), a.x};
+    }
+    a = {a.y, lane == p.half_chunks - 1 ? middle : after_a};
+    b = {b.y, second == chunks - 1 ? __float_as_uint(scale) : after_b};
+  }
+  *reinterpret_cast<uint2*>(to + lane * 8) = a;
+  if (has_second) *reinterpret_cast<uint2*>(to + second * 8) = b;
+}
+
 template <StoreClass kClass, bool kTruncate, bool kCount>
 __device__ inline void write_vector(const StoreParams& p, StoreVector& v, int lane, int width,
                                     StoreTally& tally) {
   if (p.rope.cos != nullptr && v.side == 0 && p.first_is_k && lane < p.half_chunks) {
     rotate(v.v, p, v.position, lane);
   }
-  float amax = 0;
-  if constexpr (kClass == StoreClass::kInline) amax = finite_amax(v.v, width);
+  float scale = 1;
+  if constexpr (kClass == StoreClass::kInline) {
+    scale = fmaxf(__fdiv_rn(finite_amax(v.v, width), 448.0f), 1e-6f);
+    const Multiple multiple{__fdiv_rn(1.0f, scale)};
+    if (p.has_pairs) {
+      return write_inline_pair<kTruncate, kCount>(p, v, lane, width, multiple, scale, tally);
+    }
+  }
   if (v.page == nullptr || lane >= p.half_chunks) return;
   const StoreSide& side = p.sides[v.side];
   uint8_t* cell = v.page + (v.head * side.page_head_stride + v.slot * side.page_slot_stride);
@@ -257,7 +296,6 @@ __device__ inline void write_vector(const StoreParams& p, StoreVector& v, int la
     const auto quotient = Quotient::by(__ldg(side.scale + v.head));
     write_codes<kTruncate, kCount>(p, to, v.v, lane, quotient, tally);
   } else {
-    const float scale = fmaxf(__fdiv_rn(amax, 448.0f), 1e-6f);
     const Multiple multiple{__fdiv_rn(1.0f, scale)};
     write_codes<kTruncate, kCount>(p, to, v.v, lane, multiple, tally);
     if (lane == 0) *reinterpret_cast<float*>(cell + side.scale_base) = scale;

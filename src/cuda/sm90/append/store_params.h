@@ -1,33 +1,11 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
+#include "cuda/sm90/divisor.h"
 #include "cuda/store_kv.h"
 
-#ifdef __CUDACC__
-#define KV_DEVICE __device__
-#else
-#define KV_DEVICE
-#endif
-
 namespace kv::cuda {
-
-/// n / divisor for n below 2^31 by a product: a division costs a store kernel as much as a vector.
-struct Divisor {
-  uint32_t divisor = 1, magic = 1, shift = 0;
-
-  Divisor() = default;
-  explicit Divisor(uint32_t d)
-      : divisor(d),
-        magic(static_cast<uint32_t>(
-            ((uint64_t{1} << 32) * ((uint64_t{1} << std::bit_width(d - 1)) - d)) / d + 1)),
-        shift(static_cast<uint32_t>(std::bit_width(d - 1))) {}
-
-  KV_DEVICE uint32_t quotient(uint32_t n) const {
-    return (static_cast<uint32_t>((uint64_t{n} * magic) >> 32) + n) >> shift;
-  }
-};
 
 /// Where one side's bytes go; strides of the cache in bytes, of the input in elements.
 struct StoreSide {
@@ -42,6 +20,7 @@ struct StoreParams {
   StoreSide sides[2];
   int num_sides;
   bool first_is_k;
+  bool has_pairs;  // K, its scale, V, its scale side by side in cells that start on 8 bytes
   const int64_t* slot_mapping;
   int64_t num_tokens;
   uint8_t* cache;

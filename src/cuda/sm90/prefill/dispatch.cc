@@ -13,7 +13,7 @@ void set_cache(PrefillParams& p, const CacheView& cache) {
   const SideLayout &k = cache.page.side(Side::kK), &v = cache.page.side(Side::kV);
   p.cache = cache.data;
   p.block_stride = cache.block_stride;
-  p.block_size = static_cast<int>(cache.page.block_size);
+  p.block_size = Divisor(static_cast<uint32_t>(cache.page.block_size));
   p.slot_stride = k.slot_stride;
   p.head_stride = k.head_stride;
   p.v_base = static_cast<int>(v.base);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/prefill.h"
+#include "cuda/sm90/divisor.h"
 
 namespace kv::cuda {
 
@@ -16,7 +17,8 @@ struct PrefillParams {
   int64_t table_stride;
   const float *k_scale, *v_scale, *sinks;
   const PrefillTile* tiles;
-  int block_size, q_per_kv;
+  Divisor block_size;
+  int q_per_kv;
   int v_base, k_scale_base, v_scale_base;  // within a cell; K's codes come first
   int window;
   float score_scale, soft_cap;

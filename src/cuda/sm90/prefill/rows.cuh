@@ -11,6 +11,10 @@ template <class T>
 class RowWorker {
   static constexpr float kOffset = T::kFp8Math ? 8.0f : 0.0f;  // P in E4M3 is offset by 2^8
   static constexpr float kLowest = -1e30f;
+  // As in decode: weights may reach 2^8 before the result is rescaled; not those in E4M3, whose
+  // range the offset uses up. With a BF16 cache neither this nor finish_sums() made it faster.
+  static constexpr bool kIsEager = !T::kIsBf16;
+  static constexpr float kSlack = kIsEager && !T::kFp8Math ? 8.0f : 0.0f;
 
  public:
   __device__ RowWorker(const PrefillParams& p, const PrefillTile& tile, KeyRange range,
@@ -32,6 +36,7 @@ class RowWorker {
   __device__ void run() {
     load_queries();
     clear();
+    if constexpr (T::kE4m3) return run_e4m3();
     Scores s;
     uint32_t weights[T::kKeys / 16][4];
     PrefillCursor k, v;
@@ -47,6 +52,7 @@ class RowWorker {
       let_other_go();
       products_wait<1>();
       soften(s, k, first);
+      if constexpr (kIsEager) finish_sums();
       products_wait<0>();
       release(Side::kV, v);
       rescale_and_pack(s, weights);
@@ -58,6 +64,59 @@ class RowWorker {
 
  private:
   using Scores = float[T::kKeys / 2];
+
+  /// Sums within a product of codes keep some 14 bits of the largest term, so a stage's product is
+  /// added to the result in F32, not within the tensor core: else the error would grow with the
+  /// length. No registers are left for a product beside the softmax of the next; the two
+  /// warpgroups' softmax and products run beside each other.
+  __device__ void run_e4m3() {
+    Scores s;
+    uint32_t weights[T::kKeys / 32][4];
+    PrefillCursor k, v;
+    for (int first = range_.begin; first < range_.end; first += T::kKeys) {
+      start_scores(k, s);
+      products_wait<0>();
+      soften(s, k, first);
+      pack_codes(s, weights);
+      add_values(v, weights);
+    }
+    store();
+  }
+
+  __device__ void pack_codes(const Scores& s, uint32_t (&weights)[T::kKeys / 32][4]) const {
+#pragma unroll
+    for (int i = 0; i < T::kKeys / 8; ++i) {
+      // Word i holds row g + 8 (i % 2) of 16 keys' columns 2c, 2c + 1, 2c + 8 and 2c + 9.
+      const int at = 8 * (i / 2) + 2 * (i % 2);
+      weights[i / 4][i % 4] = e4m3_quad(s[at], s[at + 1], s[at + 4], s[at + 5]);
+    }
+  }
+
+  __device__ void add_values(PrefillCursor& v, const uint32_t (&weights)[T::kKeys / 32][4]) {
+    barrier_wait(T::full(shared_, Side::kV, v.stage), v.parity);
+    const uint32_t values = T::tile(shared_, Side::kV, v.stage);
+    float sums[T::kOutColumns / 2];
+    products_fence();
+#pragma unroll
+    for (int step = 0; step < T::kKeys / 32; ++step) {
+      e4m3_product_registers(sums, weights[step], tile_descriptor(values + 32 * step), step > 0);
+    }
+    products_commit();
+    products_wait<0>();
+    release(Side::kV, v);
+#pragma unroll
+    for (int i = 0; i < T::kOutColumns / 2; ++i) {
+      out_[0][i] = __fmaf_rn(out_[0][i], change_[i / 2 % 2], sums[i]);
+    }
+  }
+
+  /// The sums are complete, so the weights are, when what follows is issued. Both compilers would
+  /// else move the whole softmax, which has nothing to wait for, behind the wait it is to fill.
+  __device__ void finish_sums() const {
+    asm volatile("{ .reg .pred p; setp.nan.f32 p, %0, %1; @p nanosleep.u32 0; }" ::"f"(sum_[0]),
+                 "f"(sum_[1])
+                 : "memory");
+  }
 
   __device__ int row(int r) const { return 64 * group_ + 16 * warp_ + g_ + 8 * r; }
 
@@ -114,6 +173,9 @@ class RowWorker {
     for (int r = 0; r < 2; ++r) {
       factor_[r] *= p_.score_scale * k_scale_;
       position_[r] = tile_.position + row(r) / p_.q_per_kv;
+      exponent_factor_[r] = p_.soft_cap > 0 ? 1.0f : factor_[r];
+      // Else the compiler takes the two cases apart and multiplies and adds in two steps.
+      asm volatile("" : "+f"(exponent_factor_[r]));
     }
     async_proxy_fence();
     asm volatile("bar.sync %0, 128;" ::"r"(1 + group_) : "memory");
@@ -136,10 +198,17 @@ class RowWorker {
     for (int j = 0; j < kWords; ++j) {
       const float low = __uint_as_float(words[j] << 16) * up;
       const float high = __uint_as_float(words[j] & 0xffff0000u) * up;
+      const int at = d + 2 * j;
+      if constexpr (T::kE4m3) {
+        asm volatile(
+            "st.shared.u16 [%0], %1;" ::"r"(shared_ + swizzled<T::kRowBytes>(r, at / 16) + at % 16),
+            "h"(e4m3_pair(low, high))
+            : "memory");
+        continue;
+      }
       const uint32_t pair = T::kIsBf16    ? words[j]
                             : T::kFp8Math ? f16_pair_through_e4m3(low, high)
                                           : f16_pair(low, high);
-      const int at = d + 2 * j;
       asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared_ + at / 64 * (kPrefillRows * 128) +
                                                    swizzled(r, at % 64 / 8) + at % 8 * 2),
                    "r"(pair)
@@ -153,11 +222,16 @@ class RowWorker {
     const uint32_t keys = T::tile(shared_, Side::kK, k.stage);
     products_fence();
 #pragma unroll
-    for (int step = 0; step < T::kPadded / 16; ++step) {
+    for (int step = 0; step < T::kPadded * T::kValueBytes / 32; ++step) {
       const uint32_t a =
-          shared_ + step / 4 * (kPrefillRows * 128) + group_ * (64 * 128) + step % 4 * 32;
+          shared_ + step / 4 * (kPrefillRows * 128) + group_ * (64 * T::kRowBytes) + step % 4 * 32;
       const uint32_t b = keys + step / 4 * (T::kKeys * 128) + step % 4 * 32;
-      product_shared<T::kIsBf16>(s, tile_descriptor(a), tile_descriptor(b), step > 0);
+      const uint64_t qs = tile_descriptor<T::kRowBytes>(a), ks = tile_descriptor<T::kRowBytes>(b);
+      if constexpr (T::kE4m3) {
+        e4m3_product_shared(s, qs, ks, step > 0);
+      } else {
+        product_shared<T::kIsBf16>(s, qs, ks, step > 0);
+      }
     }
     products_commit();
   }
@@ -188,11 +262,10 @@ class RowWorker {
     if (is_capped) [[unlikely]]
       cap_scores(s);
     if constexpr (!T::kInline) release(Side::kK, k);
-    const float factor[2] = {is_capped ? 1.0f : factor_[0], is_capped ? 1.0f : factor_[1]};
     if (first + T::kKeys > tile_.position + 1 || p_.window > 0) [[unlikely]]
       mask(s, first);
-    follow_maximum(s, factor, k.stage);
-    weigh(s, factor, k.stage);
+    follow_maximum(s, k.stage);
+    weigh(s, k.stage);
     if constexpr (T::kInline) release(Side::kK, k);  // scales lie beside the keys
   }
 
@@ -230,10 +303,10 @@ class RowWorker {
     }
   }
 
-  /// Scores are s * factor; factors are positive.
-  __device__ void follow_maximum(const Scores& s, const float (&factor)[2], int stage) {
+  /// Scores are s * exponent_factor_, which is positive.
+  __device__ void follow_maximum(const Scores& s, int stage) {
     float ratio = 1;
-    if constexpr (T::kInline) ratio = grow_value_unit(stage);
+    if constexpr (T::kInline) ratio = follow_unit(stage);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float top = -INFINITY;
@@ -243,7 +316,8 @@ class RowWorker {
       }
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      top = fmaxf(largest_[r], top * factor[r]);
+      top *= exponent_factor_[r];
+      top = top > largest_[r] + kSlack ? top : largest_[r];
       change_[r] = exp2_fast(largest_[r] - top);
       largest_[r] = top;
       sum_[r] *= change_[r];
@@ -251,39 +325,30 @@ class RowWorker {
     }
   }
 
-  /// As in decode: the power of two above every inline scale of V so far. Returns old / new.
-  __device__ float grow_value_unit(int stage) {
-    float top = 0;
-#pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float x;
-      asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(T::units(shared_, stage) + 4 * w));
-      top = fmaxf(top, x);
-    }
-    if (!(top > value_unit_)) return 1;
-    const float unit = __uint_as_float((__float_as_uint(top) & 0x7f800000u) + 0x00800000u);
-    const float ratio = value_unit_ / unit;
-    value_unit_ = unit;
+  /// V's inline scales are relative to a power of two that may have grown. Returns old / new.
+  __device__ float follow_unit(int stage) {
+    float ratio;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
+                 : "=f"(value_unit_), "=f"(ratio)
+                 : "r"(T::unit(shared_, stage)));
     return ratio;
   }
 
-  __device__ void weigh(Scores& s, const float (&factor)[2], int stage) {
-    const float inverse =
-        T::kInline ? __uint_as_float(0x7f000000u - __float_as_uint(value_unit_)) : 1.0f;
+  __device__ void weigh(Scores& s, int stage) {
     const float base[2] = {kOffset - largest_[0], kOffset - largest_[1]};
 #pragma unroll
     for (int j = 0; j < T::kKeys / 8; ++j) {
       float w[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        w[i] = exp2_fast(__fmaf_rn(s[4 * j + i], factor[i / 2], base[i / 2]));
+        w[i] = exp2_fast(__fmaf_rn(s[4 * j + i], exponent_factor_[i / 2], base[i / 2]));
       }
       sum_[0] += w[0] + w[1];
       sum_[1] += w[2] + w[3];
       if constexpr (T::kInline) {
         const float2 scale = scale_pair(Side::kV, stage, j);
-        w[0] *= scale.x * inverse, w[1] *= scale.y * inverse;
-        w[2] *= scale.x * inverse, w[3] *= scale.y * inverse;
+        w[0] *= scale.x, w[1] *= scale.y;
+        w[2] *= scale.x, w[3] *= scale.y;
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[4 * j + i] = w[i];
@@ -346,8 +411,9 @@ class RowWorker {
   const KeyRange range_;
   const uint32_t shared_;
   const int group_, warp_, g_, c_;
-  float k_scale_, v_scale_, factor_[2] = {1, 1}, largest_[2], sum_[2], change_[2];
-  float value_unit_ = T::kInline ? 0x1p-60f : 1.0f;
+  float k_scale_, v_scale_, factor_[2] = {1, 1}, exponent_factor_[2], largest_[2], sum_[2],
+                            change_[2];
+  float value_unit_ = T::kLowestUnit;
   int position_[2];
   float out_[T::kOutTiles][T::kOutColumns / 2];
 };

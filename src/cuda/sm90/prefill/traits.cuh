@@ -27,21 +27,25 @@ struct PrefillTraits {
   static constexpr bool kInline = kCellsOf == PrefillCells::kInline;
   static constexpr bool kStatic = kCellsOf == PrefillCells::kStatic;
   static constexpr int kHeadDim = kDim;
-  static constexpr int kPadded = (kDim + 63) / 64 * 64;   // 96: the last 32 dimensions are zeros
-  static constexpr int kKeys = kPadded > 128 ? 64 : 128;  // of a stage
+  static constexpr int kPadded = (kDim + 63) / 64 * 64;  // 96: the last 32 dimensions are zeros
+  // Products of E4M3 codes as they are; head_dim 256 has no registers for them and takes F16.
+  static constexpr bool kE4m3 = kFp8MathOf && kPadded <= 128;
+  static constexpr int kValueBytes = kE4m3 ? 1 : 2;        // of a factor in shared memory
+  static constexpr int kRowBytes = kE4m3 ? kPadded : 128;  // of a row of Q or K within a column
+  static constexpr int kKeys = kPadded > 128 ? 64 : 128;   // of a stage
   static constexpr int kOutColumns = kPadded < 128 ? kPadded : 128;  // of one product with values
   static constexpr int kOutTiles = kPadded / kOutColumns;
-  static constexpr int kStages = kPadded == 64 ? 4 : 2;
-  static constexpr int kSideBytes = kKeys * kPadded * 2;
-  static constexpr int kQueryBytes = kPrefillRows * kPadded * 2;
+  static constexpr int kStages = kPadded == 64 || kE4m3 ? 4 : 2;
+  static constexpr int kSideBytes = kKeys * kPadded * kValueBytes;
+  static constexpr int kQueryBytes = kPrefillRows * kPadded * kValueBytes;
+  static constexpr float kLowestUnit = kInline ? 0x1p-60f : 1.0f;  // of inline scales of V
   // Within shared memory, from a base aligned to 1024. Keys and values have rings of their own.
   static constexpr int kSidesAt = kQueryBytes;                            // [K, V][stage]
   static constexpr int kStagingAt = kSidesAt + 2 * kStages * kSideBytes;  // [K, V], codes
   static constexpr int kStagingBytes = kIsBf16 ? 0 : kKeys * kPadded;
-  static constexpr int kScalesAt = kStagingAt + 2 * kStagingBytes;  // [K, V][stage][key]
-  static constexpr int kUnitsAt =
-      kScalesAt + 2 * kStages * kKeys * 4;  // of K's stages, [stage][loader warp]
-  static constexpr int kBarriersAt = kUnitsAt + kStages * 16;  // [K, V][stage][full, empty]
+  static constexpr int kScalesAt = kStagingAt + 2 * kStagingBytes;      // [K, V][stage][key]
+  static constexpr int kUnitsAt = kScalesAt + 2 * kStages * kKeys * 4;  // of K's stages
+  static constexpr int kBarriersAt = kUnitsAt + kStages * 32;  // [K, V][stage][full, empty]
   static constexpr int kSharedBytes = kBarriersAt + 2 * kStages * 16 + 1024;
   // 65,536 registers for two warpgroups of each kind.
   static constexpr int kLoaderRegisters = kPadded > 128 ? 40 : kStatic ? 48 : 56;
@@ -62,9 +66,12 @@ struct PrefillTraits {
   __device__ static uint32_t scales(uint32_t shared, Side side, int stage) {
     return shared + kScalesAt + 4 * kKeys * (static_cast<int>(side) * kStages + stage);
   }
-  __device__ static uint32_t units(uint32_t shared, int stage) {
-    return shared + kUnitsAt + 16 * stage;
+  /// The largest inline scale of V that each loading warp has in this stage.
+  __device__ static uint32_t tops(uint32_t shared, int stage) {
+    return shared + kUnitsAt + 32 * stage;
   }
+  /// The power of two that V's scales are relative to from this stage on, and old / new.
+  __device__ static uint32_t unit(uint32_t shared, int stage) { return tops(shared, stage) + 16; }
 };
 
 /// Which keys a tile of queries sees: stages of kKeys from begin.

@@ -1,29 +1,35 @@
-#include "bench/pages.h"
+#include "study/kernel_pages.h"
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 
-#include "bench/timing.h"
 #include "cuda/limits.h"
 #include "cuda/store_kv.h"
 
-namespace kv::bench {
+namespace kv {
 
-FilledPages::FilledPages(Format format, PageOrder order, int64_t num_kv_heads, int64_t head_dim,
-                         int64_t block_size, int64_t num_blocks) {
-  view_.page = PageLayout::make(format, format, num_kv_heads, head_dim, block_size, order);
+PageLayout page_of(const KernelCase& c) {
+  return PageLayout::make(c.format, c.format, c.num_kv_heads, c.head_dim, c.block_size, c.order);
+}
+
+cuda::DeviceBuffer normal_values(int64_t count, uint64_t seed) {
+  cuda::DeviceBuffer values(count * 2);
+  cuda::fill_normal(values.as<uint16_t>(), count, seed, nullptr);
+  return values;
+}
+
+KernelPages::KernelPages(const KernelCase& c, int64_t num_blocks) {
+  view_.page = page_of(c);
   view_.block_stride = view_.page.page_bytes;
   view_.num_blocks = num_blocks;
   pages_ = cuda::DeviceBuffer(view_.block_stride * num_blocks);
   view_.data = pages_.as<uint8_t>();
-  host_scales_.assign(static_cast<size_t>(num_kv_heads), 6.0f / 448);  // N(0, 1) stays below 6
-  scales_ = cuda::DeviceBuffer(num_kv_heads * 4);
-  cuda::upload(scales_.data(), host_scales_.data(), scales_.bytes(), nullptr);
+  host_scales_.assign(static_cast<size_t>(c.num_kv_heads), 6.0f / 448);  // N(0, 1) stays below 6
+  scales_ = uploaded(host_scales_);
   fill();
 }
 
-void FilledPages::fill() {
+void KernelPages::fill() {
   const int64_t row = view_.page.num_kv_heads * view_.page.head_dim;
   const int64_t slots = view_.num_blocks * view_.page.block_size;
   const int64_t chunk = std::min<int64_t>(slots, 1 << 16);
@@ -46,20 +52,7 @@ void FilledPages::fill() {
     a.k_scale = a.v_scale = scales();
     cuda::store_kv(a, nullptr);
   }
-  cuda::check(cudaDeviceSynchronize(), "fill");
+  cuda::synchronize_device();
 }
 
-std::vector<int32_t> shuffled_blocks(int64_t num_blocks) {
-  std::vector<int32_t> order(static_cast<size_t>(num_blocks));
-  std::iota(order.begin(), order.end(), 0);
-  std::mt19937 rng(5);
-  std::shuffle(order.begin(), order.end(), rng);
-  return order;
-}
-
-double read_limit_gbps(const void* data, int64_t bytes) {
-  const auto call = [&](cuda::StreamHandle stream) { cuda::read_all(data, bytes, stream); };
-  return static_cast<double>(bytes) / time_calls({call, call}, 9).median_us / 1e3;
-}
-
-}  // namespace kv::bench
+}  // namespace kv
