@@ -1,7 +1,6 @@
 #include "evaluate/predicted_kld.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
@@ -10,9 +9,8 @@
 namespace kv {
 namespace {
 
-// Share of the squared relative errors of all layers that the last hidden state still has, as if
-// they went in random directions. Fitted; docs/prediction.md.
-constexpr double kPassedOn = 0.19;
+// Fitted on three models; docs/prediction.md.
+constexpr double kPassedOn = 0.2;
 
 /// The record that says what an arm rounds of a layer: "kv", "k", "v", or "" for nothing.
 std::string rounded_side(const ArmSpec& arm, int64_t layer) {
@@ -24,21 +22,7 @@ std::string rounded_side(const ArmSpec& arm, int64_t layer) {
 
 }  // namespace
 
-double curve_at(const CurveRecord& curve, double error) {
-  if (curve.positions == 0 || curve.errors.empty()) {
-    return std::numeric_limits<double>::quiet_NaN();
-  }
-  if (!(error > 0)) return error;  // 0, and NaN stays visible
-  if (error <= curve.errors.front()) return curve.klds.front() * error / curve.errors.front();
-  if (error >= curve.errors.back()) return curve.klds.back();
-  const auto above = std::ranges::upper_bound(curve.errors, error) - curve.errors.begin();
-  const auto i = static_cast<size_t>(above);
-  const double share =
-      std::log(error / curve.errors[i - 1]) / std::log(curve.errors[i] / curve.errors[i - 1]);
-  return curve.klds[i - 1] * std::pow(curve.klds[i] / curve.klds[i - 1], share);
-}
-
-double predicted_kld(std::span<const RangeRecord> ranges, const CurveRecord& curve,
+double predicted_kld(std::span<const RangeRecord> ranges, const EntropyRecord& entropy,
                      const ArmSpec& arm) {
   std::set<int64_t> layers;
   std::map<int64_t, double> squares;
@@ -48,6 +32,7 @@ double predicted_kld(std::span<const RangeRecord> ranges, const CurveRecord& cur
     squares[range.layer] = range.normed_damage * range.normed_damage;
   }
   if (arm.layout == ArmLayout::kBf16) return 0;
+  if (entropy.positions == 0) return std::numeric_limits<double>::quiet_NaN();
   double sum = 0;
   for (const int64_t layer : layers) {
     if (rounded_side(arm, layer).empty()) continue;
@@ -55,7 +40,7 @@ double predicted_kld(std::span<const RangeRecord> ranges, const CurveRecord& cur
     if (found == squares.end()) return std::numeric_limits<double>::quiet_NaN();
     sum += found->second;
   }
-  return curve_at(curve, kPassedOn * sum);
+  return kPassedOn * entropy.entropy * entropy.entropy * sum;
 }
 
 }  // namespace kv

@@ -29,7 +29,8 @@ struct PromptEncoder {
 ///   language  of the text, as any tag ("en", "zh-Hant"): calibration must have the shares of the
 ///             languages that are evaluated
 ///   prompt    raw text, or
-///   messages  [{"role", "content"}, ...] through the chat template; also "name", "tool_calls" (then
+///   messages  [{"role", "content"}, ...] through the chat template; also "name", "tool_calls"
+///   (then
 ///             without "content", too), "tool_call_id" and "reasoning_content", or
 ///   ids       token ids, taken as they are
 ///   tools     with messages: JSON schemas of functions, for the template to list

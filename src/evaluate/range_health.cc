@@ -261,7 +261,7 @@ void RangeMeter::on_output(const OutputTap& tap) {
   place.num_tokens = tap.num_tokens;
   std::vector<int64_t> rows = sampled_positions(place, options_);
   for (int64_t& row : rows) row -= tap.first_position;
-  curve_.add(tap, rows);
+  entropy_.add(tap, rows);
 }
 
 void RangeMeter::end_sequence(int64_t sequence) {

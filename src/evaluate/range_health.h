@@ -9,7 +9,7 @@
 
 #include "cache/layout.h"
 #include "cache/scale_table.h"
-#include "evaluate/kld_curve.h"
+#include "evaluate/control_entropy.h"
 #include "evaluate/record.h"
 #include "model/tap.h"
 #include "numeric/rounding.h"
@@ -63,7 +63,7 @@ class RangeMeter : public AttentionObserver {
   /// when the scales lack the layer or its heads, or when a layer's geometry changes.
   void on_attention(const AttentionTap& tap) override;
 
-  /// Adds the sampled positions to the curve.
+  /// Adds the sampled positions to the entropy.
   void on_output(const OutputTap& tap) override;
 
   /// Forgets a sequence's keys and values; what was measured stays. Its number may be used again.
@@ -74,8 +74,8 @@ class RangeMeter : public AttentionObserver {
   /// sampled (queries = 0). record_id = "range/LAYER/SIDE/LAYOUT".
   std::vector<RangeRecord> finish() const;
 
-  /// How the control's answers at the queries take errors of its last hidden state.
-  CurveRecord curve() const { return curve_.record(); }
+  /// How unsure the control is at the queries.
+  EntropyRecord entropy() const { return entropy_.record(); }
 
  private:
   struct Layer;
@@ -90,7 +90,7 @@ class RangeMeter : public AttentionObserver {
   RangeOptions options_;
   std::map<int64_t, std::unique_ptr<Layer>> layers_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<History>> histories_;  // sequence, layer
-  KldCurve curve_;
+  ControlEntropy entropy_;
 };
 
 }  // namespace kv

@@ -86,12 +86,11 @@ struct RangeRecord {
   int64_t tokens = 0, queries = 0;
 };
 
-/// How far the control's answers move when its last hidden state is off: mean KLD over positions,
-/// by squared relative error, from the pass that the ranges come from.
-struct CurveRecord {
+/// How unsure the control is of what comes next, from the pass that the ranges come from.
+struct EntropyRecord {
   std::string record_id;
-  std::vector<double> errors, klds;  // ascending
-  int64_t positions = 0;             // 0: there is none
+  double entropy = 0;     // nats, mean over positions
+  int64_t positions = 0;  // 0: nothing is known
 };
 
 /// Logit cost of one arm over the scan's prompts.
@@ -138,7 +137,7 @@ struct TimingRecord {
   std::string record_id;
   std::string arm;     // as spelled, "bf16" the control, "bf16#2" the control timed once more
   std::string bucket;  // label of the length
-  int64_t context_tokens = 0;      // of its prompts, mean
+  int64_t context_tokens = 0;  // of its prompts, mean
   int64_t run = 0;  // number of the run within arm and bucket; each is one value of every median
   double ttft_ms = 0, itl_ms = 0;  // medians over the run's requests and gaps
   double output_throughput = 0;    // tokens per second
@@ -153,7 +152,8 @@ struct SupportRecord {
   std::string reason;
 };
 
-/// What one arm's server says about itself, and what it thinks of kvscale's own text (prefill lane).
+/// What one arm's server says about itself, and what it thinks of kvscale's own text (prefill
+/// lane).
 struct ServedRecord {
   std::string record_id;  // by content: what did not change is recorded once
   std::string arm;

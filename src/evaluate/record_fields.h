@@ -98,11 +98,10 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
-requires std::is_same_v<std::remove_const_t<Record>, CurveRecord>
+requires std::is_same_v<std::remove_const_t<Record>, EntropyRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
-  visit("errors", r.errors);
-  visit("klds", r.klds);
+  visit("entropy", r.entropy);
   visit("positions", r.positions);
 }
 
@@ -213,7 +212,7 @@ constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
-constexpr std::string_view kind_of(const CurveRecord&) { return "curve"; }
+constexpr std::string_view kind_of(const EntropyRecord&) { return "entropy"; }
 constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }

@@ -164,7 +164,7 @@ void RecordLog::append(const TimingRecord& record) { append_to(records_.timings,
 void RecordLog::append(const SupportRecord& record) { append_to(records_.supports, record); }
 void RecordLog::append(const FactsRecord& record) { append_to(records_.facts, record); }
 void RecordLog::append(const ServedRecord& record) { append_to(records_.served, record); }
-void RecordLog::append(const CurveRecord& record) { append_to(records_.curves, record); }
+void RecordLog::append(const EntropyRecord& record) { append_to(records_.entropies, record); }
 
 template <class Record>
 void RecordLog::append_all(std::vector<Record>& records, std::span<const Record> added) {

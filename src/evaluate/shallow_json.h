@@ -6,9 +6,9 @@
 
 namespace kv {
 
-/// Parses a JSON text into `Json` (one of nlohmann's). What is nested deeper than 64 is refused with
-/// a FormatError: parsing it is harmless, printing, comparing or destroying it needs as deep a stack.
-/// Passes on what the parser throws.
+/// Parses a JSON text into `Json` (one of nlohmann's). What is nested deeper than 64 is refused
+/// with a FormatError: parsing it is harmless, printing, comparing or destroying it needs as deep a
+/// stack. Passes on what the parser throws.
 template <class Json>
 Json parse_shallow(std::string_view text) {
   constexpr int kDeepest = 64;

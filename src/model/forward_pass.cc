@@ -338,7 +338,6 @@ void Model::ForwardPass::show_output(const HiddenStates& hidden) {
   OutputTap tap;
   tap.hidden_size = spec_.hidden_size;
   tap.vocab_size = spec_.vocab_size;
-  tap.final_norm = model_.weights_->final_norm.data();
   tap.logits = [this](const uint16_t* in, int64_t rows, float* out) {
     model_.head_logits({in, static_cast<size_t>(rows * spec_.hidden_size)}, out);
   };

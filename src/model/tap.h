@@ -42,8 +42,7 @@ struct AttentionTap {
 struct OutputTap {
   int64_t sequence = 0, first_position = 0, num_tokens = 0;
   int64_t hidden_size = 0, vocab_size = 0;
-  const uint16_t* normed = nullptr;   // [num_tokens, hidden_size] bf16, what the head reads
-  const float* final_norm = nullptr;  // [hidden_size], weights of the norm before the head
+  const uint16_t* normed = nullptr;  // [num_tokens, hidden_size] bf16, what the head reads
 
   /// Logits of any rows: in [rows, hidden_size] bf16, out [rows, vocab_size] f32.
   std::function<void(const uint16_t* in, int64_t rows, float* out)> logits;

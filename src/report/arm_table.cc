@@ -52,10 +52,10 @@ std::string ArmRow::predicted_text() const {
   return predicted_kld && !is_control() ? significant(*predicted_kld, 2) : "";
 }
 
-void add_predictions(std::span<const RangeRecord> ranges, const CurveRecord& curve,
+void add_predictions(std::span<const RangeRecord> ranges, const EntropyRecord& entropy,
                      std::vector<ArmRow>& arms) {
   for (ArmRow& arm : arms) {
-    const double kld = predicted_kld(ranges, curve, arm.spec);
+    const double kld = predicted_kld(ranges, entropy, arm.spec);
     if (std::isfinite(kld)) arm.predicted_kld = kld;
   }
 }

@@ -38,17 +38,11 @@ OrderedJson layer_json(const RangeRecord& record) {
 OrderedJson predicted_arms_json(const ScanReport& report) {
   OrderedJson json = arms_json(report.arms, report.logits, report.capacities);
   std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
-  add_predictions(report.ranges, report.curve, arms);
+  add_predictions(report.ranges, report.entropy, arms);
   for (size_t i = 0; i < arms.size(); ++i) {
     if (arms[i].predicted_kld) json[i]["predicted_kld"] = *arms[i].predicted_kld;
   }
   return json;
-}
-
-OrderedJson curve_json(const CurveRecord& curve) {
-  return {{"squared_errors", json_numbers(curve.errors)},
-          {"klds", json_numbers(curve.klds)},
-          {"positions", curve.positions}};
 }
 
 OrderedJson totals_json(const RangeGrid& grid) {
@@ -69,7 +63,7 @@ std::string scan_json(const ScanReport& report) {
                     {"prompts", json_of(report.prompts)},
                     {"sentence", scan_sentence(report)},
                     {"arms", predicted_arms_json(report)},
-                    {"kld_curve", curve_json(report.curve)},
+                    {"entropy", json_number(report.entropy.entropy)},
                     {"bf16_layers", report.bf16_layers},
                     {"block_damage_squared", totals_json(grid)},
                     {"layers", std::move(layers)},

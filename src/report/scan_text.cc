@@ -91,7 +91,7 @@ std::string scan_text(const ScanReport& report, const TextStyle& style) {
   check_style(style);
   const RangeGrid grid = make_range_grid(report.ranges);
   std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
-  add_predictions(report.ranges, report.curve, arms);
+  add_predictions(report.ranges, report.entropy, arms);
   std::string out = model_text(report.model, report.prompts, style);
   out += '\n';
   out += paragraph(

@@ -88,7 +88,7 @@ std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& mode
   RangeMeter meter(range_layouts(layouts, model->spec(), calibration), range);
   observe(model, pointers_to(prompts), plan, "ranges", meter, progress,
           [&](size_t) { meter.end_sequence(0); });
-  if (log.curves().empty()) log.append(meter.curve());
+  if (log.entropies().empty()) log.append(meter.entropy());
   const std::vector<RangeRecord> records = meter.finish();
   for (const RangeRecord& record : records) {
     if (!log.has(record.record_id)) log.append(record);
@@ -105,7 +105,7 @@ ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const P
   out.calibration = calibrate(model, prompts, source, options.plan, progress);
   out.ranges = measure_ranges(model, prompts, out.calibration, layouts, options.range, options.plan,
                               log, progress);
-  if (!log.curves().empty()) out.curve = log.curves().front();
+  if (!log.entropies().empty()) out.entropy = log.entropies().front();
   std::vector<ArmToRun> arms;
   for (const ArmLayout layout : layouts) {
     arms.push_back(

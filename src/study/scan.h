@@ -24,7 +24,7 @@ struct ScanOptions {
 /// What a scan found; everything in it is in the log too.
 struct ScanResult {
   std::vector<RangeRecord> ranges;
-  CurveRecord curve;
+  EntropyRecord entropy;
   std::vector<ArmRecord> arms;                          // bf16 first
   std::map<std::string, std::vector<int>> bf16_layers;  // layout -> its shortlist, worst first
   Calibration calibration;                              // from these very prompts
@@ -45,7 +45,7 @@ std::vector<UnseenToken> find_unseen_tokens(const std::shared_ptr<const Model>& 
                                             const Calibration& calibration, const BatchPlan& plan,
                                             Progress& progress);
 
-/// The measuring pass alone: appends its records (ranges and one curve), or gives those that are
+/// The measuring pass alone: appends its records (ranges and one entropy), or gives those that are
 /// there.
 std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& model,
                                         std::span<const Prompt> prompts,

@@ -235,8 +235,8 @@ TEST(Ablation, ThePredictionGuessesAndWithoutOneTheSearchBeginsAtOne) {
     record.normed_damage = layer % 2 == 1 ? 0.1 : 0.01;
     records.ranges.push_back(record);
   }
-  EXPECT_EQ(guess(), 1u) << "no curve";
-  records.curves.push_back({"curve", {1e-4, 1}, {1e-4, 1}, 10});
+  EXPECT_EQ(guess(), 1u) << "no entropy";
+  records.entropies.push_back({"entropy", 3, 10});
   EXPECT_EQ(guess(), 2u) << "layers 3 and 1";
   for (RangeRecord& record : records.ranges) record.normed_damage = 0.1;
   EXPECT_EQ(guess(), 3u) << "none suffices: the longest that may be";

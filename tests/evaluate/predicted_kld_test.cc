@@ -4,110 +4,50 @@
 
 #include <cmath>
 
-#include "evaluate/kld_curve.h"
+#include "evaluate/control_entropy.h"
 #include "evaluate/range_health.h"
-#include "numeric/bf16.h"
 
 namespace kv {
 namespace {
 
-// ---- The curve ---------------------------------------------------------------------------------
+// ---- The entropy -------------------------------------------------------------------------------
 
-/// Two tokens; the first one's logit is `row` times the first channel of what the head reads, whose
-/// third one makes it as long as the norm's weights.
-struct TwoTokens {
-  float row = 1, bias = 0;
-  std::vector<float> final_norm = std::vector<float>(4, 2.0f);
-  std::vector<uint16_t> normed = std::vector<uint16_t>(4 * 3);  // 3 positions
-
-  explicit TwoTokens(float length = 4) {
-    for (size_t i = 2; i < normed.size(); i += 4) normed[i] = bf16::encode(length);
-  }
-
-  OutputTap tap() const {
-    OutputTap out;
-    out.num_tokens = 3;
-    out.hidden_size = 4;
-    out.vocab_size = 2;
-    out.normed = normed.data();
-    out.final_norm = final_norm.data();
-    out.logits = [this](const uint16_t* in, int64_t rows, float* logits) {
-      for (int64_t r = 0; r < rows; ++r) {
-        logits[r * 2] = row * bf16::decode(in[r * 4]) + (in[r * 4 + 1] == 0 ? bias : 0);
-        logits[r * 2 + 1] = 0;
-      }
-    };
-    return out;
-  }
-};
-
-// A coin's logit moves by d = +-2 sqrt(error): KLD = ln cosh(d / 2), the same for either sign.
-TEST(KldCurve, IsThatOfACoin) {
-  KldCurve curve;
-  const TwoTokens coin;
-  const int64_t rows[] = {0, 2};
-  curve.add(coin.tap(), rows);
-  const CurveRecord record = curve.record();
-  EXPECT_EQ(record.positions, 2);
-  ASSERT_EQ(record.errors.size(), record.klds.size());
-  for (size_t i = 0; i < record.errors.size(); ++i) {
-    const double expected = std::log(std::cosh(std::sqrt(record.errors[i])));
-    // The logits are F32: a move of 2 sqrt(e) rounds by 6e-8 of itself, its KLD by twice that.
-    EXPECT_NEAR(record.klds[i], expected, 1e-6 * expected + 1e-15) << record.errors[i];
-  }
+TEST(ControlEntropy, IsThatOfTheSoftmax) {
+  const std::vector<float> even(1000, 3.5f);
+  EXPECT_NEAR(entropy_of(even), std::log(1000.0), 1e-12);
+  const float odds[] = {std::log(3.0f), 0};
+  // The logit is rounded to F32: 6e-8 of it moves the entropy by less than that.
+  EXPECT_NEAR(entropy_of(odds), -0.75 * std::log(0.75) - 0.25 * std::log(0.25), 1e-7);
+  const float sure[] = {900, 0, -900};
+  EXPECT_EQ(entropy_of(sure), 0);
+  const float broken[] = {1, INFINITY};
+  EXPECT_TRUE(std::isnan(entropy_of(broken)));
 }
 
-// With odds of e^6 the second order is p (1 - p) d^2 / 2; nearly certain answers hardly move.
-TEST(KldCurve, ACertainAnswerHardlyMoves) {
-  KldCurve curve;
-  TwoTokens coin;
-  coin.bias = 6;
-  for (int64_t i = 0; i < 40; ++i) {
-    const int64_t row = i % 3;
-    curve.add(coin.tap(), {&row, 1});
-  }
-  const double p = 1 / (1 + std::exp(-6.0));
-  const double error = KldCurve::errors().front();
-  // The third order, p (1 - p) (1 - 2 p) d^3 / 6, is 2 / 3 sqrt(e) of it where signs do not cancel.
-  EXPECT_NEAR(curve.record().klds.front(), p * (1 - p) * 4 * error / 2,
-              p * (1 - p) * 2 * error * 0.7 * std::sqrt(error));
-}
-
-// An error is relative to what the head reads: half as long, a quarter of the squared error.
-TEST(KldCurve, ErrorsAreRelativeToWhatTheHeadReads) {
-  const int64_t rows[] = {1};
-  const auto curve_of = [&](float length) {
-    const TwoTokens coin(length);
-    KldCurve curve;
-    curve.add(coin.tap(), rows);
-    return curve.record();
+TEST(ControlEntropy, IsTheMeanOverTheAskedRowsThatAreFinite) {
+  OutputTap tap;
+  tap.num_tokens = 40;
+  tap.hidden_size = 1;
+  tap.vocab_size = 2;
+  std::vector<uint16_t> normed(40);
+  for (size_t i = 0; i < normed.size(); ++i) normed[i] = static_cast<uint16_t>(i);
+  tap.normed = normed.data();
+  // Row 7 is broken, even rows are a coin, odd ones are certain.
+  tap.logits = [](const uint16_t* in, int64_t rows, float* out) {
+    for (int64_t r = 0; r < rows; ++r) {
+      out[2 * r] = in[r] == 7 ? NAN : in[r] % 2 == 0 ? 0.0f : 1000.0f;
+      out[2 * r + 1] = 0;
+    }
   };
-  const CurveRecord whole = curve_of(4), half = curve_of(2);
-  for (size_t i = 1; i < whole.klds.size(); ++i) {  // steps of four
-    EXPECT_NEAR(half.klds[i], whole.klds[i - 1], 1e-6 * half.klds[i] + 1e-15);
-  }
-}
-
-TEST(KldCurve, NoPositionsNoCurve) {
-  EXPECT_EQ(KldCurve().record().positions, 0);
-  KldCurve curve;
-  TwoTokens broken;
-  broken.bias = INFINITY;
-  const int64_t row = 0;
-  curve.add(broken.tap(), {&row, 1});
-  EXPECT_EQ(curve.record().positions, 0);
-  EXPECT_TRUE(std::isnan(curve_at(curve.record(), 0.1)));
-}
-
-TEST(KldCurve, BetweenItsPointsItIsAPowerOfTheError) {
-  const CurveRecord curve{"curve", {0.01, 0.04, 0.16}, {0.05, 0.2, 0.4}, 1};
-  EXPECT_DOUBLE_EQ(curve_at(curve, 0.001), 0.005);
-  EXPECT_DOUBLE_EQ(curve_at(curve, 0.01), 0.05);
-  EXPECT_NEAR(curve_at(curve, 0.02), 0.1, 1e-12);
-  EXPECT_NEAR(curve_at(curve, 0.08), 0.2 * std::sqrt(2.0), 1e-12);
-  EXPECT_DOUBLE_EQ(curve_at(curve, 9), 0.4);
-  EXPECT_EQ(curve_at(curve, 0), 0);
-  EXPECT_TRUE(std::isnan(curve_at(curve, NAN)));
+  ControlEntropy entropy;
+  EXPECT_EQ(entropy.record().positions, 0);
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < 20; ++row) rows.push_back(row);
+  entropy.add(tap, rows);
+  const int64_t last = 39;
+  entropy.add(tap, {&last, 1});
+  EXPECT_EQ(entropy.record().positions, 20);
+  EXPECT_NEAR(entropy.record().entropy, std::log(2.0) * 10 / 20, 1e-12);
 }
 
 // ---- The prediction ----------------------------------------------------------------------------
@@ -129,14 +69,14 @@ std::vector<RangeRecord> two_layers() {
 }
 
 TEST(PredictedKld, AddsWhatTheArmRounds) {
-  // KLD = error: what comes out is the sum of squares times one factor.
-  const CurveRecord line{"curve", {1e-6, 100}, {1e-6, 100}, 1};
+  const EntropyRecord two{"entropy", 2, 10}, four{"entropy", 4, 10};
   const auto predicted = [&](const char* arm) {
-    return predicted_kld(two_layers(), line, ArmSpec::parse(arm));
+    return predicted_kld(two_layers(), two, ArmSpec::parse(arm));
   };
   const double both = predicted("fp8_scale1/bf16=0");
   EXPECT_GT(both, 0);
   EXPECT_NEAR(predicted("fp8_scale1"), 2 * both, 1e-12);
+  EXPECT_NEAR(predicted_kld(two_layers(), four, ArmSpec::parse("fp8_scale1")), 8 * both, 1e-12);
   EXPECT_NEAR(predicted("fp8_scale1/bf16=0k,1"), both * 0.01 / 0.25, 1e-12);
   EXPECT_NEAR(predicted("fp8_scale1/bf16=0v,1"), both * 0.16 / 0.25, 1e-12);
   EXPECT_EQ(predicted("fp8_scale1/bf16=0,1"), 0);
