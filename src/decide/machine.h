@@ -53,6 +53,7 @@ class Machine {
   Step localise();
   std::optional<Step> try_selective(ArmLayout base);
   std::optional<Step> try_arm(const ArmSpec& candidate);
+  std::optional<Step> try_launchable(const ArmSpec& candidate);
   void end_trial(const ArmTable& table, const ArmTable* against);
   Step no_trial_left();
   std::vector<int> selective_layers(ArmLayout base, std::optional<Step>& step);
@@ -118,7 +119,7 @@ class Machine {
 
   // How the trials of TRY ended.
   bool some_open_ = false, some_suggested_ = false, some_without_gain_ = false;
-  bool some_failed_ = false, some_faulted_ = false;
+  bool some_failed_ = false, some_faulted_ = false, some_unlaunchable_ = false;
   bool has_tried_windows_ = false;
   double open_n_ = 0;
 };

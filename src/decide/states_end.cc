@@ -165,6 +165,22 @@ std::string Machine::unlaunchable(const ArmSpec& candidate) const {
   return flags.can_express ? "" : fmt::format("{}", fmt::join(flags.notes, "; "));
 }
 
+/// The trial of an arm with layers in BF16, unless the target has no flags for them: what cannot be
+/// launched is said, and neither measured nor accepted. Half a layer is judged where that was asked
+/// for.
+std::optional<Step> Machine::try_launchable(const ArmSpec& candidate) {
+  std::vector<int> layers;
+  for (const Bf16Side& side : candidate.bf16) layers.push_back(side.layer);
+  const ArmSpec whole = candidate.with_bf16_layers(layers);
+  const std::string obstacle = is_known_target(options_.target) ? unlaunchable(whole) : "";
+  if (obstacle.empty()) return try_arm(candidate);
+  some_unlaunchable_ = true;
+  verdict_.reasons.push_back(
+      {"NOT_LAUNCHABLE", "", fmt::format("{}: {}: not tried", whole.text(), obstacle)});
+  trace("TRY", "", whole.text(), "NOT_LAUNCHABLE -> next");
+  return std::nullopt;
+}
+
 /// The flags of the arm or, where the engine has none, why, and what it can be launched with that
 /// keeps at least as much in BF16.
 void Machine::add_launch(const ArmSpec& candidate) {
@@ -209,7 +225,7 @@ std::optional<Step> Machine::try_without_windows(const ArmSpec& candidate) {
   if (is_usable(ArmLayout::kFp8Tensor)) {
     if (auto step = need_calibration("TRY")) return step;
   }
-  return try_arm(candidate.with_bf16_layers(kept));
+  return try_launchable(candidate.with_bf16_layers(kept));
 }
 
 Verdict Machine::accept(const ArmSpec& candidate, const Comparison& decided) {

@@ -76,8 +76,7 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
                                    static_cast<int64_t>(evidence_.layers.size()));
   const size_t longest =
       longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
-  const size_t guess =
-      predicted_prefix(options_, records_, arm(base), order, longest, kld_floor());
+  const size_t guess = predicted_prefix(options_, records_, arm(base), order, longest, kld_floor());
   Ablation ablation =
       ablate(options_, records_.arms, arm(base), order, longest, kld_floor(), guess);
   if (!ablation.missing.empty()) {
@@ -154,7 +153,7 @@ ArmSpec Machine::with_sides(ArmLayout base, const std::vector<int>& layers,
                             std::optional<Step>& step) {
   const ArmSpec whole = arm(base).with_bf16_layers(layers);
   const ArmRecord* all = find_arm(records_.arms, text(base));
-  if (all == nullptr) return whole;  // named by the range pass alone
+  if (all == nullptr) return whole;                              // named by the range pass alone
   if (evidence_.layers.front().latent_values > 0) return whole;  // V lies in K
   const ArmSpec sides = blamed_sides(records_.ranges, arm(base), layers);
   const ArmRecord* record = find_arm(records_.arms, sides.text());
@@ -187,7 +186,7 @@ std::optional<Step> Machine::try_selective(ArmLayout base) {
   const std::vector<int> layers = selective_layers(base, step);
   if (step.has_value() || layers.empty()) return step;
   const ArmSpec candidate = with_sides(base, layers, step);
-  return step.has_value() ? step : try_arm(candidate);
+  return step.has_value() ? step : try_launchable(candidate);
 }
 
 /// Nothing stands out: as many layers as the capacity allows, whatever their share of the model.
@@ -219,7 +218,7 @@ std::optional<Step> Machine::try_diffuse(ArmLayout base) {
            last.arm, last.kld, ablation.points.front().kld, last.bf16_layers,
            evidence_.layers.size(),
            capacity_gain(evidence_.layers, ArmSpec::parse(last.arm), longest_tokens()))});
-  return try_arm(arm(base).with_bf16_layers(ablation.layers));
+  return try_launchable(arm(base).with_bf16_layers(ablation.layers));
 }
 
 /// One block serves all trials. Each has the level of one candidate, as if it had a block of its
@@ -308,6 +307,12 @@ Step Machine::no_trial_left() {
     return reject("NO_SYSTEMS_GAIN: CAPACITY",
                   fmt::format("what keeps the quality holds less than {:.4g} times the tokens",
                               options_.capacity_gain_min));
+  }
+  if (some_unlaunchable_) {
+    return reject(
+        "NOT_LAUNCHABLE",
+        fmt::format("layers kept in BF16 are what would help, and {} has no flags for them",
+                    options_.target));
   }
   if (!some_suggested_) {
     return reject("QUALITY_DIFFUSE",

@@ -9,6 +9,7 @@
 #include "decide/verdict_json.h"
 #include "kvscale/error.h"
 #include "stats/splitmix64.h"
+#include "targets/targets.h"
 #include "tests/decide/simulated_study.h"
 #include "tests/decide/worlds.h"
 
@@ -109,6 +110,21 @@ TEST(Decide, OffsetLayerStaysInBf16) {
   EXPECT_EQ(verdict.launch.at("vllm").flags, "--kv-cache-dtype fp8 --kv-cache-dtype-skip-layers 2");
   EXPECT_EQ(last_table(verdict, verdict.layout).block, "E3");
   EXPECT_NEAR(verdict.capacity_gain, 12.0 / 7, 1e-3);
+}
+
+TEST(Decide, WhatTheTargetCannotLaunchIsNotAccepted) {
+  for (const char* target : {"sglang:default", "tensorrt-llm:pytorch", "edge-llm:plugin"}) {
+    DecideOptions options = quick();
+    options.target = target;
+    World world = test::offset_world(2);
+    world.supported = [&](const std::string& layout) { return support(layout, target).supported; };
+    SimulatedStudy study(world);
+    const Verdict verdict = study.run(options);
+    EXPECT_EQ(name(verdict.outcome), "REJECT_FP8") << target << verdict_json(verdict);
+    EXPECT_EQ(verdict.sub_reason, "NOT_LAUNCHABLE") << target;
+    EXPECT_TRUE(has_reason(verdict, "NOT_LAUNCHABLE")) << target;
+    EXPECT_TRUE(study.records().arms.size() > 0) << "what would help is known all the same";
+  }
 }
 
 TEST(Decide, OneSideOfALayerIsJudgedOnlyWhereItIsAskedFor) {

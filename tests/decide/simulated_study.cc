@@ -138,7 +138,7 @@ void SimulatedStudy::answer(const Ask& ask) {
         const std::string layout(name(ArmSpec::parse(arm).layout));
         const bool runs = world_.supported(layout);
         records_.supports.push_back(
-            {"support/" + layout, layout, "vllm:flash_attn3", runs, runs ? "" : "no FP8 kernel"});
+            {"support/" + layout, layout, options_.target, runs, runs ? "" : "no FP8 kernel"});
         break;
       }
       case AskKind::kControlTwice:
