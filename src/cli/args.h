@@ -77,6 +77,7 @@ struct DecideArgs {
   std::string control, launch, engine, server_model, api_key_env, api_key_file;
   std::vector<std::string> candidates;  // ARM=URL, with `launch` ARM
   int64_t concurrency = 4;
+  bool no_prefix_cache = false;
 };
 
 struct BenchArgs {

@@ -232,8 +232,9 @@ Budgeted within_budget(const DecideArgs& args, const StudyOptions& asked,
 /// were started again.
 std::string served_configuration(const DecideArgs& args) {
   if (!names_servers(args)) return "";
-  return fmt::format("\nserved by {}, {}", served_engine(args),
-                     args.launch.empty() ? "running" : "launched by " + args.launch);
+  return fmt::format("\nserved by {}, {}{}", served_engine(args),
+                     args.launch.empty() ? "running" : "launched by " + args.launch,
+                     args.no_prefix_cache ? ", without prefix cache" : "");
 }
 
 /// Options about servers, where none is named.
@@ -241,6 +242,7 @@ void refuse_server_options(const DecideArgs& args) {
   if (names_servers(args)) return;
   const std::pair<const char*, bool> given[] = {{"--engine", !args.engine.empty()},
                                                 {"--server-model", !args.server_model.empty()},
+                                                {"--no-prefix-cache", args.no_prefix_cache},
                                                 {"--api-key-env", !args.api_key_env.empty()},
                                                 {"--api-key-file", !args.api_key_file.empty()}};
   for (const auto& [option, is_given] : given) {

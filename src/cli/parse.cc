@@ -223,6 +223,8 @@ void add_servers(CLI::App* c, DecideArgs& args) {
   c->add_option("--concurrency", args.concurrency, "documents that are asked about at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
+  c->add_flag("--no-prefix-cache", args.no_prefix_cache,
+              "no question may be answered from a server's prefix cache (vllm)");
   c->add_option("--api-key-env", args.api_key_env,
                 "environment variable that holds the servers' key");
   c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");

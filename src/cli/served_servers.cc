@@ -182,7 +182,9 @@ std::string served_engine(const DecideArgs& args) {
 std::unique_ptr<ServedArms> served_arms(const DecideArgs& args,
                                         const std::filesystem::path& folder) {
   const std::string engine = served_engine(args);
-  return args.launch.empty() ? url_arms(args, engine) : launched_arms(args, engine, folder);
+  auto out = args.launch.empty() ? url_arms(args, engine) : launched_arms(args, engine, folder);
+  if (args.no_prefix_cache) out->forbid_prefix_cache();
+  return out;
 }
 
 std::string served_options(const DecideArgs& args) {
@@ -197,6 +199,7 @@ std::string served_options(const DecideArgs& args) {
   add("--server-model", args.server_model);
   add("--api-key-env", args.api_key_env);
   add("--api-key-file", args.api_key_file);
+  if (args.no_prefix_cache) out += " --no-prefix-cache";
   if (args.concurrency != DecideArgs().concurrency) {
     out += fmt::format(" --concurrency {}", args.concurrency);
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "checkpoint/json.h"
 #include "endpoint/reply.h"
@@ -105,6 +106,18 @@ CompletionClient::CompletionClient(HttpOptions options, Dialect dialect, std::st
   model_ = models.front();
 }
 
+void CompletionClient::forbid_prefix_cache() {
+  if (dialect_ != Dialect::kVllm && dialect_ != Dialect::kLlamaServer) {
+    throw UnsupportedError(fmt::format(
+        "{}: needed a request field against the prefix cache, which {} has not: start the server "
+        "without its prefix cache",
+        http_.url(), name(dialect_)));
+  }
+  may_use_prefix_cache_ = false;
+  // Not the salts of an earlier process, whose prompts the server may hold.
+  salts_ = uint64_t{std::random_device{}()} << 32;
+}
+
 std::string CompletionClient::post(const std::string& route, const std::string& json) {
   HttpReply reply = http_.post(route, json);
   if (reply.is_ok()) return std::move(reply.body);
@@ -139,6 +152,7 @@ Generated CompletionClient::generate_openai(const GenerateRequest& request) {
     body["return_token_ids"] = true;
     body["stop_token_ids"] = ids(request.stop_ids);
     body["ignore_eos"] = request.exact_length;
+    if (!may_use_prefix_cache_) body["cache_salt"] = fmt::format("kvscale-{}", salts_++);
   }
   const Json json = parse_json(post(kRoute, body.dump()), where);
   const Reply reply(json, where);
@@ -180,7 +194,7 @@ Generated CompletionClient::generate_llama(const GenerateRequest& request) {
                      {"n_predict", request.max_tokens},
                      {"temperature", 0},
                      {"n_probs", 1},
-                     {"cache_prompt", true},
+                     {"cache_prompt", may_use_prefix_cache_},
                      {"return_tokens", true},
                      {"ignore_eos", request.exact_length}};
   const Json json = parse_json(post(kRoute, body.dump()), where);

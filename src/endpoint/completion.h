@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -64,6 +65,11 @@ class CompletionClient {
   /// fewer than two tokens, UnsupportedError for a dialect that does not give them.
   std::vector<ScoredToken> score(std::span<const int32_t> prompt);
 
+  /// From now on no prompt may be answered from the server's prefix cache: vLLM gets a salt of its
+  /// own with every request, llama-server is told not to look. Throws UnsupportedError for dialects
+  /// that have no such field. Not while requests are under way.
+  void forbid_prefix_cache();
+
   const std::string& model() const { return model_; }
   Dialect dialect() const { return dialect_; }
   HttpClient& http() { return http_; }
@@ -80,6 +86,8 @@ class CompletionClient {
   HttpClient http_;
   Dialect dialect_;
   std::string model_;
+  bool may_use_prefix_cache_ = true;
+  std::atomic<uint64_t> salts_{0};
 };
 
 /// The models that a server names at /v1/models.

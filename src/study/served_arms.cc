@@ -56,6 +56,7 @@ std::shared_ptr<ServedArm> UrlArms::open(const ArmSpec& arm, const std::function
   http.url = urls_.at(key);
   http.stop = &stop();
   auto out = std::make_shared<ServedArm>(http, dialect_, model_);
+  if (!may_use_prefix_cache()) out->client.forbid_prefix_cache();
   out->facts = read_server_facts(out->client);
   out->scale_source = arm.needs_scales() ? "the server's own" : "";
   open_[key] = out;
@@ -96,6 +97,7 @@ std::shared_ptr<ServedArm> LaunchedArms::open(const ArmSpec& arm,
   http.url = server_->url();
   http.stop = &stop();
   arm_ = std::make_shared<ServedArm>(http, dialect_, "");
+  if (!may_use_prefix_cache()) arm_->client.forbid_prefix_cache();
   arm_->facts = read_server_facts(arm_->client);
   add_log_facts(server_->log(), arm_->facts);
   arm_->scale_source = launch.scale_source;

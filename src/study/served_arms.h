@@ -50,7 +50,14 @@ class ServedArms {
   /// Ends requests under way once it is set.
   std::atomic<bool>& stop() { return stop_; }
 
+  /// Servers that are opened from now on may not answer from their prefix cache.
+  void forbid_prefix_cache() { may_use_prefix_cache_ = false; }
+
+ protected:
+  bool may_use_prefix_cache() const { return may_use_prefix_cache_; }
+
  private:
+  bool may_use_prefix_cache_ = true;
   std::atomic<bool> stop_{false};
 };
 

@@ -123,6 +123,22 @@ TEST(Completion, LlamaServer) {
   EXPECT_THROW(one.client.score(kPrompt), UnsupportedError);
 }
 
+TEST(Completion, PrefixCachesAreLeftOutWhereThatCanBeSaid) {
+  OneAnswer vllm(kVllmGenerated, Dialect::kVllm);
+  vllm.client.forbid_prefix_cache();
+  vllm.client.generate({kPrompt, 8, kStops, false});
+  const std::string first = vllm.asked.at("cache_salt");
+  vllm.client.generate({kPrompt, 8, kStops, false});
+  EXPECT_NE(vllm.asked.at("cache_salt"), first);
+  OneAnswer llama(kLlamaGenerated, Dialect::kLlamaServer);
+  llama.client.forbid_prefix_cache();
+  llama.client.generate({kPrompt, 4, kStops, false});
+  EXPECT_EQ(llama.asked.at("cache_prompt"), false);
+  OneAnswer other(kLlamaGenerated, Dialect::kSglang);
+  EXPECT_NE(message_of([&] { other.client.forbid_prefix_cache(); }).find("start the server"),
+            std::string::npos);
+}
+
 // What vLLM 0.32.0 (CPU build, --kv-cache-dtype fp8) answered to "The distance of France is".
 std::string recorded(const char* file) {
   std::ifstream in(std::filesystem::path(KV_SOURCE_DIR) / "tests/golden/endpoint" / file);
