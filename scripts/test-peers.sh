@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds kvscale against other implementations on real models: tokenizers, and logits of transformers. Then, by
+# Holds kvscale against other implementations on real models: tokenizers, logits and perplexity of transformers. Then, by
 # scripts/test-scale-peers.sh, against the tools and the engine that write and read scales.
 #   scripts/test-peers.sh [--write-goldens] [smollm2|qwen2.5-0.5b|qwen2.5-1.5b|gemma3-270m]...     (default: all four)
 # The peers are Python packages in pinned versions (tests/peers/requirements.txt, 6 GB), installed into a virtual
@@ -41,7 +41,7 @@ peer() {
 
 "$KV_ROOT/scripts/install-packages.sh"
 install_peers
-configure_and_build release kv_tokenize kv_dump_logits
+configure_and_build release kvscale kv_tokenize kv_dump_logits
 models=()
 for name in "${names[@]}"; do
   step "fetch $name"
@@ -54,6 +54,7 @@ export OMP_WAIT_POLICY=passive
 tests=$(build_folder release)/tests
 peer "$python" "$KV_ROOT/tests/text/peer_tokenizers.py" "$tests/text/kv_tokenize" "${models[@]}"
 peer "$python" "$KV_ROOT/tests/peers/compare_logits.py" "$tests/peers/kv_dump_logits" "${models[@]}"
+peer "$python" "$KV_ROOT/tests/peers/compare_perplexity.py" "$(build_folder release)/src/cli/kvscale" "${models[@]}"
 peer bash "$KV_ROOT/scripts/test-scale-peers.sh" ${writes_goldens:+--write-goldens}
 
 if [[ -n $writes_goldens ]]; then
