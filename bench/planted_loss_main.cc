@@ -82,6 +82,11 @@ class PlantedRun {
       if (longest_.empty() || std::stol(bucket) > std::stol(longest_)) longest_ = bucket;
       for (size_t i = 0; i < list.size(); ++i) index_[list[i]] = static_cast<int64_t>(i);
       options_.documents = std::ssize(list);
+      for (int64_t look = 1; look <= std::ssize(options_.looks); ++look) {
+        const int64_t by_then = documents_at(options_.looks, look, options_.documents);
+        sizes_.push_back(
+            {kBlock, bucket, look, by_then * options_.questions_per_document, by_then});
+      }
     }
     for (const ExampleRecord& r : records.examples) {
       if (r.block == kBlock && r.arm == kControlArm) control_[r.example_id] = r.score;
@@ -98,7 +103,7 @@ class PlantedRun {
     Records seen = all;
     for (int64_t look = 1;; ++look) {
       seen.examples = up_to(all, look);
-      Step step = next_step(options_, Evidence{seen, layers, {}, {}});
+      Step step = next_step(options_, Evidence{seen, layers, {}, sizes_});
       const Ask* ask = std::get_if<Ask>(&step);
       if (ask == nullptr || ask->kind != AskKind::kQuality || ask->block != kBlock) return step;
       if (look > std::ssize(options_.looks)) throw std::runtime_error("E1 is asked for again");
@@ -149,6 +154,7 @@ class PlantedRun {
   const Records& records_;
   DecideOptions options_;
   std::string candidate_, longest_;
+  std::vector<BlockSize> sizes_;
   std::map<std::string, int64_t> index_;   // document -> place in its bucket
   std::map<std::string, double> control_;  // question -> score
 };
