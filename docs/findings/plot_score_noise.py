@@ -15,7 +15,7 @@ LOW, HIGH = 0.02, 5.0  # nats, at the axis' ends
 
 
 def noise(path):
-    """{layout: [nats by layer]}, the heads' mean of the worse side's record; and the model."""
+    """{layout: [nats by layer]}, means over the heads."""
     scan = json.load(open(path))
     out = {}
     for row in scan["layers"]:
