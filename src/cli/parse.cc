@@ -141,6 +141,10 @@ void add_eval(CLI::App& app, EvalArgs& args) {
                             "say where it leaves BF16's way",
                             kMostRecordedIds))
       ->check(whole_from(1));
+  c->add_option("--forced", args.forced,
+                "let BF16 go on for N tokens after each prompt and feed these to all arms: what "
+                "a long generation adds up to, by buckets of generated tokens")
+      ->check(whole_from(1));
   add_sampling(c, args.sampling, "continuations are");
   c->add_option("--seed", args.seed, "of the samples")->capture_default_str();
 }

@@ -22,8 +22,8 @@ std::string rounded_side(const ArmSpec& arm, int64_t layer) {
 
 }  // namespace
 
-double predicted_kld(std::span<const RangeRecord> ranges, const EntropyRecord& entropy,
-                     const ArmSpec& arm) {
+double arm_damage(std::span<const RangeRecord> ranges, const ArmSpec& arm) {
+  if (arm.layout == ArmLayout::kBf16) return 0;
   std::set<int64_t> layers;
   std::map<int64_t, double> squares;
   for (const RangeRecord& range : ranges) {
@@ -31,16 +31,18 @@ double predicted_kld(std::span<const RangeRecord> ranges, const EntropyRecord& e
     if (range.layout != name(arm.layout) || range.side != rounded_side(arm, range.layer)) continue;
     squares[range.layer] = range.normed_damage * range.normed_damage;
   }
-  if (arm.layout == ArmLayout::kBf16) return 0;
-  if (entropy.positions == 0) return std::numeric_limits<double>::quiet_NaN();
-  double sum = 0;
+  double sum = layers.empty() ? std::numeric_limits<double>::quiet_NaN() : 0;
   for (const int64_t layer : layers) {
     if (rounded_side(arm, layer).empty()) continue;
     const auto found = squares.find(layer);
     if (found == squares.end()) return std::numeric_limits<double>::quiet_NaN();
     sum += found->second;
   }
-  return kPassedOn * entropy.entropy * entropy.entropy * sum;
+  return sum;
+}
+
+double predicted_kld(std::span<const RangeRecord> ranges, double control_nll, const ArmSpec& arm) {
+  return kPassedOn * control_nll * control_nll * arm_damage(ranges, arm);
 }
 
 }  // namespace kv

@@ -181,7 +181,7 @@ std::string record_to_json(const TimingRecord& record) { return write(record); }
 std::string record_to_json(const SupportRecord& record) { return write(record); }
 std::string record_to_json(const FactsRecord& record) { return write(record); }
 std::string record_to_json(const ServedRecord& record) { return write(record); }
-std::string record_to_json(const EntropyRecord& record) { return write(record); }
+std::string record_to_json(const FirstTokenRecord& record) { return write(record); }
 
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
   const OrderedJson object = parse_object(json, where);
@@ -204,11 +204,11 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(SupportRecord())) return read_into(object, where, out.supports);
   if (is(FactsRecord())) return read_into(object, where, out.facts);
   if (is(ServedRecord())) return read_into(object, where, out.served);
-  if (is(EntropyRecord())) return read_into(object, where, out.entropies);
-  throw FormatError(
-      fmt::format("{}: \"kind\": expected example, generation, logit, range, arm, amax, "
-                  "calibration, capacity, timing, support, facts, served or entropy, found \"{}\"",
-                  where, kind));
+  if (is(FirstTokenRecord())) return read_into(object, where, out.first_tokens);
+  throw FormatError(fmt::format(
+      "{}: \"kind\": expected example, generation, logit, range, arm, amax, "
+      "calibration, capacity, timing, support, facts, served or first_token, found \"{}\"",
+      where, kind));
 }
 
 }  // namespace kv
