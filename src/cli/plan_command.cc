@@ -30,7 +30,7 @@ PlanInput input_from(const PlanArgs& args) {
   PlanInput input;
   input.block_size = args.block_size;
   input.context = args.context;
-  if (args.budget_gib > kLargestBudgetGib) {
+  if (!(args.budget_gib <= kLargestBudgetGib)) {  // NaN is not either
     throw ValueError(fmt::format("plan: --budget: expected at most {} GiB, found {}",
                                  kLargestBudgetGib, args.budget_gib));
   }

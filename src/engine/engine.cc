@@ -146,8 +146,9 @@ int64_t Engine::free_tokens(int arm) const {
 
 ArmFacts Engine::facts(int arm) const {
   const Arm& a = arms_.at(static_cast<size_t>(arm));
-  return {a.spec.text(),   a.kernels, a.scales->source(), a.cache->allocated_bytes(),
-          a.planned_bytes, a.counts};
+  const std::string source =
+      a.scales->source() + (a.spec.sink > 0 ? ", codes emulated in 16-bit pages" : "");
+  return {a.spec.text(), a.kernels, source, a.cache->allocated_bytes(), a.planned_bytes, a.counts};
 }
 
 Sequence Engine::start(int arm) {

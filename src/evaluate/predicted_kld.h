@@ -14,10 +14,11 @@ double arm_damage(std::span<const RangeRecord> ranges, const ArmSpec& arm);
 
 /// The mean KLD that this pass expects of an arm, in nats:
 ///
-///   KLD = kPassedOn * control_nll^2 * arm_damage
+///   KLD = D * ((1 - w) * (kSure + kUnsure * control_nll^2) + w * kLost),  w = D^2 / (D^2 +
+///   kBend^2)
 ///
-/// control_nll: nats per token that the control loses on the same text. It orders work and decides
-/// nothing; docs/prediction.md has its error. NaN as arm_damage.
+/// D: arm_damage. control_nll: nats per token that the control loses on the same text. It orders
+/// work and decides nothing; docs/prediction.md has its error. NaN as arm_damage.
 double predicted_kld(std::span<const RangeRecord> ranges, double control_nll, const ArmSpec& arm);
 
 }  // namespace kv

@@ -86,6 +86,13 @@ struct RangeRecord {
   int64_t tokens = 0, queries = 0;
 };
 
+/// By how much an answer of the task `count` is off, where it is a number at all.
+struct CountErrorRecord {
+  std::string record_id;
+  std::string block, arm, example_id, bucket;
+  double error = 0;  // |number - the right one|
+};
+
 /// The first token of every sequence apart, from the pass that the ranges come from: attention
 /// often rests on it while it says little, and its keys are often unlike all others.
 struct FirstTokenRecord {

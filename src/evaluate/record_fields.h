@@ -98,6 +98,17 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, CountErrorRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("block", r.block);
+  visit("arm", r.arm);
+  visit("example_id", r.example_id);
+  visit("bucket", r.bucket);
+  visit("error", r.error);
+}
+
+template <class Record, class Visit>
 requires std::is_same_v<std::remove_const_t<Record>, FirstTokenRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
@@ -220,6 +231,7 @@ constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
+constexpr std::string_view kind_of(const CountErrorRecord&) { return "count_error"; }
 constexpr std::string_view kind_of(const FirstTokenRecord&) { return "first_token"; }
 constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }

@@ -182,6 +182,7 @@ std::string record_to_json(const SupportRecord& record) { return write(record); 
 std::string record_to_json(const FactsRecord& record) { return write(record); }
 std::string record_to_json(const ServedRecord& record) { return write(record); }
 std::string record_to_json(const FirstTokenRecord& record) { return write(record); }
+std::string record_to_json(const CountErrorRecord& record) { return write(record); }
 
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
   const OrderedJson object = parse_object(json, where);
@@ -205,10 +206,12 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(FactsRecord())) return read_into(object, where, out.facts);
   if (is(ServedRecord())) return read_into(object, where, out.served);
   if (is(FirstTokenRecord())) return read_into(object, where, out.first_tokens);
-  throw FormatError(fmt::format(
-      "{}: \"kind\": expected example, generation, logit, range, arm, amax, "
-      "calibration, capacity, timing, support, facts, served or first_token, found \"{}\"",
-      where, kind));
+  if (is(CountErrorRecord())) return read_into(object, where, out.count_errors);
+  throw FormatError(
+      fmt::format("{}: \"kind\": expected example, generation, logit, range, arm, amax, "
+                  "calibration, capacity, timing, support, facts, served, first_token or "
+                  "count_error, found \"{}\"",
+                  where, kind));
 }
 
 }  // namespace kv

@@ -30,6 +30,7 @@ struct Records {
   std::vector<FactsRecord> facts;
   std::vector<ServedRecord> served;
   std::vector<FirstTokenRecord> first_tokens;
+  std::vector<CountErrorRecord> count_errors;
 };
 
 /// The records of a finished or interrupted run; the file is not touched. A last line without its
@@ -68,6 +69,7 @@ class RecordLog {
   void append(const FactsRecord& record);
   void append(const ServedRecord& record);
   void append(const FirstTokenRecord& record);
+  void append(const CountErrorRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
   void append(std::span<const ExampleRecord> records);
   void append(std::span<const GenerationRecord> records);

@@ -152,11 +152,12 @@ DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
   run.version = request.version.empty() ? std::string(rules.version) : request.version;
   run.kind = directory_kind(set);
   const EngineRule& rule = find_rule(rules, run.kind, run.version);
+  const bool is_newer = compare_versions(run.version, rules.version) > 0;
   run.outcome = rule.outcome;
   run.auto_dtype = rule.auto_is_fp8 ? "fp8_e4m3" : "16-bit";
   run.flag = rule.flag;
   run.message = rule.message;
-  run.basis = name(rule.basis);
+  run.basis = name(is_newer ? Basis::kInferred : rule.basis);
   run.source = rules.source;
   if (rule.outcome == LoadOutcome::kRefused) {
     run.starts = false;
@@ -176,6 +177,12 @@ DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
   if (is_latent) read_values_through_k(run);
   if (!run.starts) run.outcome = LoadOutcome::kRefused;
   check_target(set, row, run);
+  if (is_newer) {
+    run.notes.insert(run.notes.begin(),
+                     fmt::format("{} {} is newer than {}, the newest that was looked at: taken to "
+                                 "do what that one does",
+                                 rules.engine, run.version, rules.version));
+  }
   return run;
 }
 

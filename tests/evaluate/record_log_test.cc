@@ -112,6 +112,7 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
   EXPECT_EQ(num_visited<ServedRecord>(), num_fields<ServedRecord>());
   EXPECT_EQ(num_visited<FirstTokenRecord>(), num_fields<FirstTokenRecord>());
+  EXPECT_EQ(num_visited<CountErrorRecord>(), num_fields<CountErrorRecord>());
 }
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
@@ -128,6 +129,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto facts = filled<FactsRecord>(800);
   const auto served = filled<ServedRecord>(900);
   const auto first_token = filled<FirstTokenRecord>(1000);
+  const auto count_error = filled<CountErrorRecord>(1100);
   {
     RecordLog log(path_);
     log.append(example);
@@ -143,6 +145,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(facts);
     log.append(served);
     log.append(first_token);
+    log.append(count_error);
   }
   const RecordLog log(path_);
   EXPECT_EQ(log.bytes_cut(), 0);
@@ -163,6 +166,7 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(support, records->supports.at(0));
     expect_equal(facts, records->facts.at(0));
     expect_equal(first_token, records->first_tokens.at(0));
+    expect_equal(count_error, records->count_errors.at(0));
   }
 }
 
@@ -410,6 +414,7 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   expect_documented<FactsRecord>(page);
   expect_documented<ServedRecord>(page);
   expect_documented<FirstTokenRecord>(page);
+  expect_documented<CountErrorRecord>(page);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "targets/dry_run.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kvscale/error.h"
@@ -64,6 +65,22 @@ TEST(DryRun, EveryKindHasARowForEveryEnginesNewestVersion) {
       EXPECT_FALSE(name(k).empty());
     }
     EXPECT_FALSE(rules.source.empty());
+  }
+}
+
+TEST(DryRun, AVersionNewerThanTheRulesIsSaid) {
+  const ScaleSet set = modelopt_scaled();
+  for (const std::string_view engine : {"vllm", "sglang"}) {
+    const DryRun known = run(set, std::string(engine)), newer = run(set, std::string(engine), "99");
+    EXPECT_TRUE(known.notes.empty() || known.notes.front().find("newer") == std::string::npos);
+    ASSERT_FALSE(newer.notes.empty());
+    EXPECT_EQ(newer.notes.front(),
+              fmt::format("{} 99 is newer than {}, the newest that was looked at: taken to do what "
+                          "that one does",
+                          engine, engine_rules(engine).version));
+    EXPECT_EQ(newer.basis, "inferred");
+    EXPECT_EQ(newer.outcome, known.outcome);
+    EXPECT_THROW(run(set, std::string(engine), "abc"), ValueError);
   }
 }
 
