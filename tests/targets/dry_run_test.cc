@@ -68,6 +68,28 @@ TEST(DryRun, EveryKindHasARowForEveryEnginesNewestVersion) {
   }
 }
 
+TEST(DryRun, Case138HeadsAreReplicatedOverMoreRanksOrRefusedWithWhatDivides) {
+  EXPECT_EQ(heads_of_ranks(4, 8),
+            (std::vector<std::vector<int>>{{0}, {0}, {1}, {1}, {2}, {2}, {3}, {3}}));
+  EXPECT_EQ(heads_of_ranks(4, 2), (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  for (const int tp : {3, 5, 6, 7, 9, 10}) {
+    try {
+      heads_of_ranks(4, tp);
+      ADD_FAILURE() << tp;
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.what(), fmt::format("tp: 4 KV heads and {} ranks do not divide: expected 1, "
+                                          "2, 4 ranks, or a multiple of 4",
+                                          tp));
+    }
+  }
+  const ScaleSet set = modelopt_scaled();
+  const int heads = set.geometry.num_kv_heads;
+  EXPECT_EQ(run(set, "vllm", "", 2 * heads).notes.back(),
+            fmt::format("{} KV heads on {} ranks: each head and its scale stand on 2 of them, one "
+                        "after the other",
+                        heads, 2 * heads));
+}
+
 TEST(DryRun, AVersionNewerThanTheRulesIsSaid) {
   const ScaleSet set = modelopt_scaled();
   for (const std::string_view engine : {"vllm", "sglang"}) {
