@@ -226,7 +226,8 @@ size_t predicted_prefix(const DecideOptions& options, const Records& records, co
                         const std::vector<int>& order, size_t longest, double kld_floor) {
   if (longest == 0 || records.entropies.empty()) return 1;
   const auto kld_of = [&](size_t length) {
-    return predicted_kld(records.ranges, records.entropies.back(), keep_prefix(base, order, length));
+    return predicted_kld(records.ranges, records.entropies.back(),
+                         keep_prefix(base, order, length));
   };
   const double whole = kld_of(0);
   if (!std::isfinite(whole)) return 1;

@@ -24,7 +24,7 @@ namespace kv {
 namespace {
 
 constexpr size_t kProbeTokens = 512;
-constexpr int64_t kWrittenTokens = 12;
+constexpr int64_t kWrittenTokens = 12, kProbeWritten = 32;
 
 bool rules_out_a_layout(const PreflightFact& fact) {
   return fact.rule == "BACKEND_FALLBACK" || fact.rule == "NUMERIC_FAULT" ||
@@ -69,7 +69,7 @@ bool DecideStudy::is_worth_asking() const {
     if (!rules_out_a_layout(fact)) return false;
     out.insert(fact.layout);
   }
-  return std::ranges::any_of(kFp8Layouts,
+  return std::ranges::any_of(decided_layouts(options_.decide.target),
                              [&](ArmLayout one) { return !out.contains(std::string(name(one))); });
 }
 
@@ -84,7 +84,7 @@ void DecideStudy::served_preflight() {
   std::vector<ArmSpec> candidates = served_->arms.candidates();
   // As decide tries them: what scale 1.0 says is known before a calibrated arm is held against it.
   std::ranges::stable_sort(candidates, {}, &ArmSpec::layout);
-  for (const ArmLayout layout : kFp8Layouts) {
+  for (const ArmLayout layout : decided_layouts(options_.decide.target)) {
     if (std::ranges::find(candidates, layout, &ArmSpec::layout) != candidates.end()) continue;
     facts_.push_back({"NOT_SERVED", false, std::string(name(layout)), "",
                       fmt::format("{}: no server of it was named", name(layout))});
@@ -176,6 +176,12 @@ void DecideStudy::add_prefill(const ArmSpec& arm, ServedArm& server, ServedRecor
                        record.nll, record.logprobs.size());
   } catch (const UnsupportedError& error) {
     lane += fmt::format(" ({}): judged on the decode lane alone", error.what());
+    // What it writes tells caches apart as well, where it says how sure it was.
+    tokens.resize(std::min(tokens.size(), kProbeTokens / 2));
+    record.logprobs = server.client.generate({tokens, kProbeWritten, {}, true}).logprobs;
+    if (!record.logprobs.empty()) {
+      lane += fmt::format("; logprobs of {} tokens that it wrote", record.logprobs.size());
+    }
   }
   notices_.push_back(fmt::format("served: {}: {}; {}", served_key(arm), record.server, lane));
   for (const std::string& warning : record.warnings) {
@@ -191,7 +197,7 @@ void DecideStudy::check_probe(const ArmSpec& arm, const ServerFacts& server,
   const ServedRecord* control = served_->probes.empty() ? nullptr : &served_->probes.front();
   for (PreflightFact& fact : found) {
     fact.record = record.record_id;
-    if (control != nullptr && !record.logprobs.empty()) {
+    if (control != nullptr && record.nll > 0) {
       fact.text += fmt::format(" (prefill lane: {:.4f} nats a token, the control {:.4f})",
                                record.nll, control->nll);
     }
@@ -212,7 +218,7 @@ PreflightFact DecideStudy::served_control_fact(ServedArm& server, const ServedRe
   const auto count = static_cast<size_t>(own.tokens);
   tokens.resize(count + 1);
   ControlCheck check = own;
-  if (!record.logprobs.empty()) check.perplexity = std::exp(mean_nll(record.logprobs, count));
+  if (record.nll > 0) check.perplexity = std::exp(mean_nll(record.logprobs, count));
   const Generated written = server.client.generate({tokens, kWrittenTokens, {}, false});
   check.continuation = written.text;
   notices_.push_back("the served BF16 control: " + check.text());
