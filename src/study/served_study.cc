@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "decide/machine.h"
 #include "decide/thresholds.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr size_t kProbeTokens = 512;
 constexpr int64_t kWrittenTokens = 12, kProbeWritten = 32;
+constexpr int64_t kLeastContext = 288;  // the control's check, and what it writes after that
 
 bool rules_out_a_layout(const PreflightFact& fact) {
   return fact.rule == "BACKEND_FALLBACK" || fact.rule == "NUMERIC_FAULT" ||
@@ -131,6 +133,14 @@ void DecideStudy::probe(const ArmSpec& arm) {
                       fmt::format("{}: {}", key, error.what())});
     return;
   }
+  // What every server is asked first, beside the questions.
+  if (const int64_t most = server->facts.max_model_len; most > 0 && most < kLeastContext) {
+    facts_.push_back({"LENGTH_MISMATCH", false, "", "",
+                      fmt::format("{}: the server takes {} tokens; what it thinks of kvscale's own "
+                                  "text needs {}",
+                                  key, most, kLeastContext)});
+    return;
+  }
   ServedRecord record;
   record.arm = key;
   record.server = server->facts.text();
@@ -158,7 +168,9 @@ void DecideStudy::probe(const ArmSpec& arm) {
 /// What the server thinks of kvscale's own text.
 void DecideStudy::add_prefill(const ArmSpec& arm, ServedArm& server, ServedRecord& record) {
   std::vector<int32_t> tokens = tokenizer_.encode(own_text());
-  const auto room = static_cast<size_t>(model_->spec().max_positions - kWrittenTokens);
+  int64_t most = model_->spec().max_positions;
+  if (server.facts.max_model_len > 0) most = std::min(most, server.facts.max_model_len);
+  const auto room = static_cast<size_t>(most - kProbeWritten);
   tokens.resize(std::min({tokens.size(), kProbeTokens, room}));
   std::string lane = "no prefill lane";
   try {
@@ -221,7 +233,14 @@ PreflightFact DecideStudy::served_control_fact(ServedArm& server, const ServedRe
   if (record.nll > 0) check.perplexity = std::exp(mean_nll(record.logprobs, count));
   const Generated written = server.client.generate({tokens, kWrittenTokens, {}, false});
   check.continuation = written.text;
-  notices_.push_back("the served BF16 control: " + check.text());
+  notices_.push_back(
+      record.nll > 0
+          ? "the served BF16 control: " + check.text()
+          : fmt::format(
+                "the served 16-bit control gives no logprobs of the prompt: that it has the "
+                "model's weights was not tested; after kvscale's own text it writes \"{}\", "
+                "the model on kvscale's own engine \"{}\"",
+                written.text, own.continuation));
   const double apart = std::abs(std::log(check.perplexity) - own_nll);
   if (!(apart <= thresholds::kServedNllDifference)) {
     return {
@@ -265,24 +284,26 @@ void DecideStudy::score_served(const std::vector<const Document*>& documents,
       const ArmSpec& spec = jobs[end++].arm.arm.spec;
       served_->runner.use(spec, served_->arms.open(spec, [&] { progress_.check(); }));
     }
-    std::vector<std::vector<Answer>> answers(end - begin);
+    std::mutex one_writer;
     Jobs work;
     work.count = end - begin;
     work.workers = static_cast<size_t>(served_->concurrency);
+    // An answer is a record as soon as it is there: whatever is killed, what was answered stays.
     work.work = [&](size_t i) {
       const ServedJob& job = jobs[begin + i];
-      answers[i] = served_->runner.answer(*job.document, {&job.arm, 1}).front();
+      for (const Question& question : job.document->questions) {
+        {
+          const std::lock_guard lock(one_writer);
+          if (log_.has(example_record_id(block, job.arm.name, question.id))) continue;
+        }
+        const Answer answer = served_->runner.answer(*job.document, question, job.arm);
+        const ExampleRecord record = judge(*job.document, question, answer, block, job.arm.name);
+        const std::lock_guard lock(one_writer);
+        log_.append(record);
+      }
     };
     work.done = [&](size_t i) {
-      const ServedJob& job = jobs[begin + i];
-      std::vector<ExampleRecord> records;
-      for (size_t q = 0; q < job.document->questions.size(); ++q) {
-        ExampleRecord record =
-            judge(*job.document, job.document->questions[q], answers[i][q], block, job.arm.name);
-        if (!log_.has(record.record_id)) records.push_back(std::move(record));
-      }
-      log_.append(records);
-      done += std::ssize(job.document->context);
+      done += std::ssize(jobs[begin + i].document->context);
       progress_.update(stage, done, total, "tokens");
     };
     work.check = [&] { progress_.check(); };
