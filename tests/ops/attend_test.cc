@@ -37,7 +37,8 @@ std::vector<float> run_ref(const PagedCase& c, void (*change)(AttendParams&) = n
 bool rounds_probabilities() {
   const PagedCase c(PagedCase::Options{});
   std::vector<float> out;
-  return attend(c.params(out), Device::kCpu).name.find("/bf16_dot") != std::string::npos;
+  const std::string name = attend(c.params(out), Device::kCpu).name;
+  return name.ends_with("/bf16_dot") || name.ends_with("/amx");
 }
 
 /// Scores of these cases stay under 40, so F32 products and sums over head_dim <= 256 terms move
@@ -145,7 +146,10 @@ TEST(AttendTargets, EveryTargetOfThisMachineRunsAndAgrees) {
     const KernelUsed used = attend(c.params(out), Device::kCpu);
     EXPECT_NE(used.name.find("/" + target + "/"), std::string::npos) << used.name;
     const bool is_bf16_dot = target == "avx3_bf16" && __builtin_cpu_is("amd");
-    EXPECT_TRUE(used.name.ends_with(is_bf16_dot ? "/planes/bf16_dot" : "/planes/f32")) << used.name;
+    EXPECT_TRUE(used.name.ends_with(target == "amx" ? "/planes/amx"
+                                    : is_bf16_dot   ? "/planes/bf16_dot"
+                                                    : "/planes/f32"))
+        << used.name;
     expect_close(out, ref, 4, target.c_str());
   }
   force_simd_target("");
