@@ -55,7 +55,7 @@ void add_run_options(CLI::App* command, RunArgs& args, const std::string& withou
   command->add_option("--threads", args.threads, "CPU threads (default: all)")
       ->check(whole_from(1));
   command->add_option("--backend", args.backend,
-                      "force a SIMD target (avx3_bf16, avx3_dl, avx3, avx2, scalar)");
+                      "force a SIMD target (amx, avx3_bf16, avx3_dl, avx3, avx2, scalar)");
 }
 
 void add_plan(CLI::App& app, PlanArgs& args) {
