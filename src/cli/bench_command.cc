@@ -114,6 +114,12 @@ int run_bench(const BenchArgs& args) {
   const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(model_path(args.model));
   for (const std::string& text : args.arms.empty() ? std::vector<std::string>{"bf16"} : args.arms) {
     const ArmSpec arm = ArmSpec::parse(text);
+    if (arm.sink > 0) {
+      throw UnsupportedError(fmt::format(
+          "bench: --arm {}: needed an arm that is stored as it is named, found a sink, which is "
+          "emulated in 16-bit pages",
+          text));
+    }
     options.caches.push_back({arm, scales_for(arm, *checkpoint)});
   }
   ConsoleProgress progress("run it again");

@@ -12,6 +12,8 @@
 #include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
 #include "cli/sampling_args.h"
+#include "cli/serve_bench.h"
+#include "cli/served_servers.h"
 #include "decide/thresholds.h"
 #include "evaluate/generation.h"
 #include "evaluate/generators.h"
@@ -24,6 +26,8 @@ namespace kv::cli {
 namespace {
 
 /// A check whose message names what is expected; the library's own prints the largest double.
+constexpr int64_t kMostLayers = 100'000;  // more than any model, and small enough to list
+
 CLI::Validator whole_from(int64_t least) {
   const auto check = [least](const std::string& word) {
     int64_t value = 0;
@@ -58,7 +62,9 @@ void add_plan(CLI::App& app, PlanArgs& args) {
   CLI::App* c = app.add_subcommand("plan", "bytes per token and tokens that fit, per layout");
   c->add_option("model", args.model,
                 "a .gguf file, a Hugging Face directory, or tiny; or give the geometry:");
-  c->add_option("--layers", args.layers, "layers")->check(whole_from(1));
+  c->add_option("--layers", args.layers, "layers")
+      ->check(whole_from(1))
+      ->check(CLI::Range(int64_t{1}, kMostLayers));
   c->add_option("--kv-heads", args.kv_heads, "KV heads")->check(whole_from(1));
   c->add_option("--head-dim", args.head_dim, "values per head")->check(whole_from(1));
   c->add_option("--context", args.context, "tokens (default: the model's context)")
@@ -141,6 +147,10 @@ void add_eval(CLI::App& app, EvalArgs& args) {
                             "say where it leaves BF16's way",
                             kMostRecordedIds))
       ->check(whole_from(1));
+  c->add_option("--forced", args.forced,
+                "let BF16 go on for N tokens after each prompt and feed these to all arms: what "
+                "a long generation adds up to, by buckets of generated tokens")
+      ->check(whole_from(1));
   add_sampling(c, args.sampling, "continuations are");
   c->add_option("--seed", args.seed, "of the samples")->capture_default_str();
 }
@@ -200,34 +210,6 @@ void add_plan_of_decide(CLI::App* c, DecideArgs& args) {
                 fmt::format("questions per document (default: {} under standard, {} under quick)",
                             thresholds::kQuestionsStandard, thresholds::kQuestionsQuick))
       ->check(whole_from(1));
-}
-
-/// Who answers, where it is not kvscale's own engine.
-void add_servers(CLI::App* c, DecideArgs& args) {
-  c->add_option(
-      "--control", args.control,
-      "URL of a server with a 16-bit cache: servers answer instead of kvscale's own engine "
-      "(docs/engines.md)");
-  c->add_option("--candidate", args.candidates,
-                "ARM=URL of a server with this cache, as fp8_tensor=http://host:8001; give the "
-                "option once for each. With --launch: ARM")
-      ->allow_extra_args(false);
-  c->add_option("--launch", args.launch,
-                "a shell command with {model}, {port} and {flags} that starts a server: arms are "
-                "served one after the other");
-  c->add_option("--engine", args.engine,
-                "what serves: vllm, sglang or tensorrt-llm, with its backend where one is meant "
-                "(vllm:cpu); default: vllm");
-  c->add_option("--server-model", args.server_model,
-                "the model as the servers name it (default: the one that they serve)");
-  c->add_option("--concurrency", args.concurrency, "documents that are asked about at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  c->add_flag("--no-prefix-cache", args.no_prefix_cache,
-              "no question may be answered from a server's prefix cache (vllm)");
-  c->add_option("--api-key-env", args.api_key_env,
-                "environment variable that holds the servers' key");
-  c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");
 }
 
 void add_decide(CLI::App& app, DecideArgs& args) {
@@ -357,6 +339,33 @@ void refuse_unknown_command(const CLI::App& app, int argc, const char* const* ar
 
 }  // namespace
 
+void add_servers(CLI::App* c, DecideArgs& args) {
+  c->add_option(
+      "--control", args.control,
+      "URL of a server with a 16-bit cache: servers answer instead of kvscale's own engine "
+      "(docs/engines.md)");
+  c->add_option("--candidate", args.candidates,
+                "ARM=URL of a server with this cache, as fp8_tensor=http://host:8001; give the "
+                "option once for each. With --launch: ARM")
+      ->allow_extra_args(false);
+  c->add_option("--launch", args.launch,
+                "a shell command with {model}, {port} and {flags} that starts a server: arms are "
+                "served one after the other");
+  c->add_option("--engine", args.engine,
+                "what serves: vllm, sglang, tensorrt-llm or llama-server, with its backend where "
+                "one is meant (vllm:cpu); default: vllm");
+  c->add_option("--server-model", args.server_model,
+                "the model as the servers name it (default: the one that they serve)");
+  c->add_option("--concurrency", args.concurrency, "documents that are asked about at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  c->add_flag("--no-prefix-cache", args.no_prefix_cache,
+              "no question may be answered from a server's prefix cache (vllm)");
+  c->add_option("--api-key-env", args.api_key_env,
+                "environment variable that holds the servers' key");
+  c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");
+}
+
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
@@ -383,9 +392,10 @@ int dispatch(int argc, const char* const* argv) {
   add_calibrate(app, calibrate);
   add_eval(app, eval);
   add_decide(app, decide);
-  CLI::App& bench_command = add_bench(app, bench);
-  const KernelBenchCommands kernel_benches(bench_command);
-  add_model_bench(bench_command, bench);
+  CLI::App& bench_app = add_bench(app, bench);
+  const KernelBenchCommands kernel_benches(bench_app);
+  const ServeBenchCommand serve_bench(bench_app);
+  add_model_bench(bench_app, bench);
   add_plant(app, plant);
   const ScaleCommands scale_commands(app);
   const ReanalysisCommands reanalysis_commands(app);
@@ -406,8 +416,10 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("decide")) return run_decide(decide);
   if (app.got_subcommand("plant")) return run_plant(plant);
   if (const auto code = kernel_benches.run()) return *code;
+  if (const auto code = serve_bench.run()) return *code;
   if (app.got_subcommand("bench")) {
-    if (bench.model.empty()) throw ValueError("bench: expected a model, attention or append");
+    if (bench.model.empty())
+      throw ValueError("bench: expected a model, attention, append or serve");
     return bench.model == "fp8-error" ? run_bench_error(bench) : run_bench(bench);
   }
   if (const auto code = scale_commands.run()) return *code;

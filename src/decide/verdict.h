@@ -23,13 +23,18 @@ enum class Outcome {
   kStaticPerHead,
   kDynamicPerTokenHead,
   kSelectiveBf16,
+  kKeepQ8,  // llama.cpp's q8_0, which is not FP8
   kRejectFp8,
+  kRejectQ8,
   kInconclusive,
 };
 
 /// "KEEP_SCALE_ONE", "CALIBRATE_PER_TENSOR", ..., "INCONCLUSIVE".
 std::string_view name(Outcome outcome);
 inline bool is_accepting(Outcome outcome) { return outcome < Outcome::kRejectFp8; }
+inline bool is_rejecting(Outcome outcome) {
+  return outcome == Outcome::kRejectFp8 || outcome == Outcome::kRejectQ8;
+}
 
 /// One bucket of a paired comparison: arm minus reference, a loss is negative.
 struct BucketRow {
@@ -155,7 +160,8 @@ struct Verdict {
   std::vector<std::string> dropped_buckets;
   std::vector<ArmTable> tables;
   std::vector<AblationPoint> ablation;
-  std::vector<DivergenceRow> divergence;  // describes, decides nothing
+  std::vector<DivergenceRow> divergence;    // describes, decides nothing
+  std::vector<CountErrorRow> count_errors;  // likewise
   std::vector<NextCommand> next;
   std::map<std::string, LaunchLines> launch;  // engine -> flags
   int exit_code = 0;

@@ -13,21 +13,22 @@
 namespace kv {
 namespace {
 
-constexpr std::array<std::pair<ArmLayout, std::string_view>, 6> kLayouts = {
+constexpr std::array<std::pair<ArmLayout, std::string_view>, 7> kLayouts = {
     {{ArmLayout::kBf16, "bf16"},
      {ArmLayout::kFp8Scale1, "fp8_scale1"},
      {ArmLayout::kFp8Tensor, "fp8_tensor"},
      {ArmLayout::kFp8Head, "fp8_head"},
      {ArmLayout::kFp8TokenHead, "fp8_token_head"},
-     {ArmLayout::kFp8DsMla, "fp8_ds_mla"}}};
+     {ArmLayout::kFp8DsMla, "fp8_ds_mla"},
+     {ArmLayout::kQ8Block, "q8_0"}}};
 
 ArmLayout parse_layout(std::string_view word) {
   const auto distance = [&](const auto& layout) { return edit_distance(word, layout.second); };
   const auto nearest = std::ranges::min_element(kLayouts, {}, distance);
   if (nearest->second == word) return nearest->first;
   throw ValueError(
-      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head or "
-                  "fp8_ds_mla, found \"{}\"; did you mean {}?",
+      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head, "
+                  "fp8_ds_mla or q8_0, found \"{}\"; did you mean {}?",
                   word, nearest->second));
 }
 
@@ -70,13 +71,20 @@ std::vector<Bf16Side> parse_bf16_sides(std::string_view list) {
 }
 
 [[noreturn]] void fail_unknown_option(std::string_view option) {
-  constexpr std::array<std::string_view, 6> kKnown = {"bf16=",         "math=bf16",      "math=fp8",
-                                                      "round=nearest", "round=truncate", "scales="};
+  constexpr std::array<std::string_view, 7> kKnown = {
+      "bf16=", "sink=", "math=bf16", "math=fp8", "round=nearest", "round=truncate", "scales="};
   const auto distance = [&](std::string_view known) { return edit_distance(option, known); };
   throw ValueError(
-      fmt::format("arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or "
-                  "scales=FILE, found \"{}\"; did you mean {}?",
+      fmt::format("arm: option: expected bf16=LAYERS, sink=TOKENS, math=bf16|fp8, "
+                  "round=nearest|truncate or scales=FILE, found \"{}\"; did you mean {}?",
                   option, *std::ranges::min_element(kKnown, {}, distance)));
+}
+
+int64_t parse_sink(std::string_view word) {
+  int64_t tokens = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), tokens);
+  if (error == std::errc() && end == word.data() + word.size() && tokens > 0) return tokens;
+  throw ValueError(fmt::format("arm: sink: expected a number of tokens, found \"{}\"", word));
 }
 
 void parse_option(std::string_view option, ArmSpec& arm, std::set<std::string_view>& seen) {
@@ -87,6 +95,8 @@ void parse_option(std::string_view option, ArmSpec& arm, std::set<std::string_vi
   const std::string_view value = equals == std::string_view::npos ? "" : option.substr(equals + 1);
   if (key == "bf16") {
     arm.bf16 = parse_bf16_sides(value);
+  } else if (key == "sink") {
+    arm.sink = parse_sink(value);
   } else if (key == "scales" && !value.empty()) {
     arm.scale_file = value;
   } else if (option == "math=bf16" || option == "math=fp8") {
@@ -115,6 +125,8 @@ Format stored_format(ArmLayout layout) {
       return Format::kE4m3PerTokenHead;
     case ArmLayout::kFp8DsMla:
       return Format::kE4m3PerTokenTile;
+    case ArmLayout::kQ8Block:
+      return Format::kQ8Block32;
   }
   throw ValueError("arm: layout outside the enumeration");
 }
@@ -146,6 +158,11 @@ ArmSpec ArmSpec::parse(std::string_view text) {
     throw ValueError(
         fmt::format("arm: bf16 stores no codes and takes no options, found \"{}\"", text));
   }
+  if (arm.sink > 0 && (arm.layout != ArmLayout::kFp8Scale1 || arm.math == Math::kFp8)) {
+    throw ValueError(fmt::format(
+        "arm: sink: needed fp8_scale1 with math=bf16, whose codes are 16-bit values, found \"{}\"",
+        text));
+  }
   if (!arm.scale_file.empty() && !arm.needs_scales()) {
     throw ValueError(
         fmt::format("arm: scales: {} has no static scales to read from a file", parts[0]));
@@ -161,6 +178,7 @@ std::string ArmSpec::text() const {
                        : bf16[i].k            ? "k"
                                               : "v");
   }
+  if (sink > 0) out += fmt::format("/sink={}", sink);
   if (math == Math::kFp8) out += "/math=fp8";
   if (rounding == Rounding::kTruncate) out += "/round=truncate";
   if (!scale_file.empty()) out += "/scales=" + scale_file;

@@ -125,6 +125,7 @@ class Engine {
   struct Arm {
     ArmSpec spec;
     StoredValues values = StoredValues::kOfFormat;
+    std::vector<LayerFormat> rounded;  // of a sink, whose pages have 16 bits: where codes would be
     std::vector<LayerFormat> formats;  // as asked for
     std::optional<ScaleTable> scales;
     std::unique_ptr<KvCache> cache;

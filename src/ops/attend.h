@@ -11,7 +11,8 @@
 namespace kv {
 
 /// Numerics of the two matmuls of attention.
-///   kBf16  codes are widened exactly, Q and P keep at least 16 bits (Triton and FlashInfer class)
+///   kBf16  codes are widened exactly, Q and P keep at least 16 bits (Triton and FlashInfer class);
+///          a prefill on CUDA multiplies them with inline scales in F16 (11 bits)
 ///   kFp8   Q (per query, a power of two as scale) and P (offset by 2^8) through E4M3 too
 ///          (FlashAttention-3 class); a side stored in BF16 is read as with kBf16
 enum class Math : uint8_t { kBf16, kFp8 };

@@ -24,11 +24,6 @@ namespace {
 
 constexpr size_t kArmsPerPass = 8;  // caches of so many arms exist at a time
 
-std::string example_record_id(const std::string& block, const std::string& arm,
-                              const std::string& example) {
-  return fmt::format("{}/{}/{}", block, arm, example);
-}
-
 std::string sha256_of(const std::filesystem::path& path) {
   const MappedFile file(path);
   return sha256_hex({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
@@ -45,6 +40,11 @@ StudyOptions with_source_of_tasks(StudyOptions options, std::span<const Prompt> 
 }
 
 }  // namespace
+
+std::string DecideStudy::example_record_id(const std::string& block, const std::string& arm,
+                                           const std::string& example) {
+  return fmt::format("{}/{}/{}", block, arm, example);
+}
 
 DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& tokenizer,
                          std::span<const Prompt> prompts, CalibrationSource source,
@@ -361,6 +361,7 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
   runner_.observe_control(nullptr);
   // Before the answers, by which a document counts as done.
   record_amax(document, block, observer);
+  record_count_errors(document, block, arms, answers);
   if (block != "PILOT") {
     log_.append(generation_records(document, block, arms, answers, options_.sampling, log_));
   }
@@ -373,6 +374,32 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
     }
   }
   log_.append(records);
+}
+
+void DecideStudy::record_count_errors(const Document& document, const std::string& block,
+                                      std::span<const RunnerArm> arms,
+                                      const std::vector<std::vector<Answer>>& answers) {
+  if (document.task != "count" || block == "PILOT") return;
+  for (size_t arm = 0; arm < arms.size(); ++arm) {
+    for (size_t q = 0; q < document.questions.size(); ++q) {
+      const Question& question = document.questions[q];
+      const Attempt& attempt = answers[arm][q].attempts.front();
+      // What was judged on its tokens is known up to its first wrong one.
+      const GenerationRecord known = generation_of(question, attempt);
+      const std::vector<int32_t> ids(known.ids.begin(), known.ids.end());
+      const std::string right = question.answer_tokens.empty()
+                                    ? question.accepted_answers.front()
+                                    : tokenizer_.decode(question.answer_tokens, true);
+      const auto error = count_error(tokenizer_.decode(ids, true), right);
+      CountErrorRecord record{"count/" + example_record_id(block, arms[arm].name, question.id),
+                              block,
+                              arms[arm].name,
+                              question.id,
+                              document.bucket,
+                              error.value_or(0)};
+      if (error && !log_.has(record.record_id)) log_.append(record);
+    }
+  }
 }
 
 void DecideStudy::record_quality(const Ask& ask) {

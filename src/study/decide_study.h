@@ -48,6 +48,8 @@ class DecideStudy {
   const std::map<std::string, std::vector<Document>>& documents() const { return blocks_.made(); }
 
  private:
+  static std::string example_record_id(const std::string& block, const std::string& arm,
+                                       const std::string& example);
   void answer_ask(const Ask& ask);
   void record_support(const Ask& ask);
   void record_capacity(const Ask& ask);
@@ -71,6 +73,10 @@ class DecideStudy {
                    const AmaxObserver& observer);
   void score_document(const Document& document, const std::string& block,
                       std::span<const RunnerArm> arms);
+  /// By how much the answers to `count` are off.
+  void record_count_errors(const Document& document, const std::string& block,
+                           std::span<const RunnerArm> arms,
+                           const std::vector<std::vector<Answer>>& answers);
   ExampleRecord judge(const Document& document, const Question& question, const Answer& answer,
                       const std::string& block, const std::string& arm) const;
   Score score_of(const Question& question, const Attempt& attempt) const;
