@@ -85,9 +85,10 @@ struct DecideArgs {
 struct BenchArgs {
   std::string model;
   std::vector<int64_t> prefill, depths;
-  std::string arm = "bf16";
+  std::vector<std::string> arms;  // none: bf16
   int64_t tokens = 32, repetitions = 3;
-  bool json = false;
+  bool lockstep = false, json = false;
+  std::string output = "md", device = "cpu";
   int64_t threads = 0;
   std::string backend;
 };

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fingerprint.h"
@@ -10,44 +12,92 @@
 namespace kv::cli {
 namespace {
 
-void print_text(const BenchResult& r, const std::string& model) {
-  fmt::print("{}, cache {}, {}\n", model, r.arm, machine_name());
+void print_machine(std::FILE* to, const BenchResult& r, const std::string& model, double load_s) {
+  fmt::print(to, "{}, {}, {}; loaded in {:.2f} s, first token {:.2f} s later\n", model,
+             machine_name(), r.matmul_kernel, load_s, r.first_token_s);
+  fmt::print(to,
+             "limits, measured beside each row; the best: memory read {:.1f} GB/s, multiply {:.0f} "
+             "GFLOP/s; this model's matmuls at 512 rows alone {:.0f} GFLOP/s\n",
+             r.limits.read_gbps, r.limits.multiply_gflops, r.matmul_gflops);
+  for (size_t i = 0; i < r.facts.size(); ++i) {
+    fmt::print(to, "correctness gate: {}: KLD from BF16 {:.4f} nats over 32 forced tokens ({})\n",
+               r.facts[i].arm, r.gate_kld[i], *r.facts[i].kernels.attend.begin());
+  }
+  if (!r.is_valid) fmt::print(to, "INVALID: the times below are not those of a working model\n");
+  fmt::print(to, "\n");
+}
+
+void print_markdown(const BenchResult& r) {
+  fmt::print("| {:<16} | {:<16} | {:>17} | {:>9} | {:>9} | {:>11} | {:>6} | {:<24} |\n", "cache",
+             "test", "t/s", "ms/token", "MB/token", "MFLOP/token", "share", "of the limit");
   fmt::print(
-      "limits measured now: memory read {:.1f} GB/s, this model's matmuls at 512 rows {:.0f} "
-      "GFLOP/s\n",
-      r.limits.read_gbps, r.limits.matmul_gflops);
-  fmt::print("correctness gate: KLD from BF16 {:.4f} nats over 32 forced tokens{}\n\n", r.gate_kld,
-             r.is_valid ? "" : ": INVALID, the times below are not those of a working model");
-  fmt::print("{:<14} {:>10} {:>12} {:>12} {:>14} {:>8}  {}\n", "test", "tokens/s", "ms/token",
-             "MB/token", "MFLOP/token", "share", "of the limit");
+      "| {:-<16} | {:-<16} | {:->16}: | {:->8}: | {:->8}: | {:->10}: | {:->5}: | {:-<24} |\n", "",
+      "", "", "", "", "", "", "");
   for (const BenchRow& row : r.rows) {
-    fmt::print("{:<14} {:>10.1f} {:>12.3f} {:>12.1f} {:>14.1f} {:>7.0f}%  {}\n", row.test,
-               row.tokens_per_s, row.ms_per_token, static_cast<double>(row.bytes_per_token) / 1e6,
-               static_cast<double>(row.flops_per_token) / 1e6, 100 * row.share_of_limit, row.limit);
+    const std::string rate =
+        fmt::format("{:.2f} ± {:.2f}", row.tokens_per_s, row.tokens_per_s_deviation);
+    fmt::print(
+        "| {:<16} | {:<16} | {:>17} | {:>9.3f} | {:>9.1f} | {:>11.1f} | {:>5.0f}% | {:<24} |\n",
+        row.cache, row.test, rate, row.ms_per_token, static_cast<double>(row.bytes_per_token) / 1e6,
+        static_cast<double>(row.flops_per_token) / 1e6, 100 * row.share_of_limit, row.limit);
   }
 }
 
-void print_json(const BenchResult& r, const std::string& model) {
+void print_csv(const BenchResult& r) {
+  fmt::print(
+      "cache,test,arms,n_tokens,n_depth,avg_ts,stddev_ts,ms_per_token,bytes_per_token,flops_per_"
+      "token,limit,read_gbps,multiply_gflops,share_of_limit\n");
+  for (const BenchRow& row : r.rows) {
+    fmt::print("\"{}\",{},{},{},{},{:.3f},{:.3f},{:.4f},{},{},{},{:.2f},{:.1f},{:.4f}\n", row.cache,
+               row.test, row.arms, row.tokens, row.depth, row.tokens_per_s,
+               row.tokens_per_s_deviation, row.ms_per_token, row.bytes_per_token,
+               row.flops_per_token, row.limit, row.limits.read_gbps, row.limits.multiply_gflops,
+               row.share_of_limit);
+  }
+}
+
+void print_json(const BenchResult& r, const std::string& model, double load_s) {
   nlohmann::ordered_json out = {{"model", model},
-                                {"arm", r.arm},
+                                {"arm", r.facts.front().arm},
                                 {"machine", machine_name()},
                                 {"read_gbps", r.limits.read_gbps},
-                                {"matmul_gflops", r.limits.matmul_gflops},
-                                {"gate_kld", r.gate_kld},
+                                {"multiply_gflops", r.limits.multiply_gflops},
+                                {"matmul_gflops", r.matmul_gflops},
+                                {"load_s", load_s},
+                                {"first_token_s", r.first_token_s},
+                                {"gate_kld", *std::ranges::max_element(r.gate_kld)},
                                 {"valid", r.is_valid},
                                 {"rows", nlohmann::ordered_json::array()}};
   for (const BenchRow& row : r.rows) {
     out["rows"].push_back({{"test", row.test},
+                           {"cache", row.cache},
+                           {"arms", row.arms},
                            {"tokens", row.tokens},
                            {"depth", row.depth},
                            {"tokens_per_s", row.tokens_per_s},
+                           {"tokens_per_s_deviation", row.tokens_per_s_deviation},
                            {"ms_per_token", row.ms_per_token},
                            {"bytes_per_token", row.bytes_per_token},
                            {"flops_per_token", row.flops_per_token},
                            {"limit", row.limit},
+                           {"read_gbps", row.limits.read_gbps},
+                           {"multiply_gflops", row.limits.multiply_gflops},
                            {"share_of_limit", row.share_of_limit}});
   }
   fmt::print("{}\n", out.dump(1));
+}
+
+/// The arm's own scales; 1 where it names none, since speed does not depend on them.
+std::optional<ScaleTable> scales_for(const ArmSpec& arm, const Checkpoint& checkpoint) {
+  if (!arm.needs_scales()) return std::nullopt;
+  const ModelSpec& spec = checkpoint.spec();
+  if (arm.scale_file.empty())
+    return ScaleTable(spec.num_layers, spec.num_kv_heads, "1: bench does not calibrate");
+  const Calibration calibration = read_calibration(arm.scale_file);
+  CalibrationSource here;  // of what was calibrated with, speed does not depend
+  here.model_sha256 = checkpoint.content_sha256();
+  check_calibration(calibration, here, spec, arm.scale_file);
+  return calibration.scales(arm.layout == ArmLayout::kFp8Head);
 }
 
 }  // namespace
@@ -55,38 +105,34 @@ void print_json(const BenchResult& r, const std::string& model) {
 int run_bench(const BenchArgs& args) {
   apply_machine_options(args.threads, args.backend);
   BenchOptions options;
-  options.arm = ArmSpec::parse(args.arm);
-  if (options.arm.sink > 0) {
-    throw UnsupportedError(fmt::format(
-        "bench: --arm {}: needed an arm that is stored as it is named, found a sink, which is "
-        "emulated in 16-bit pages",
-        args.arm));
-  }
   if (!args.prefill.empty()) options.prefill = args.prefill;
   if (!args.depths.empty()) options.depths = args.depths;
   options.tokens = args.tokens;
   options.repetitions = args.repetitions;
+  options.lockstep = args.lockstep;
+  const auto start = std::chrono::steady_clock::now();
   const std::shared_ptr<const Checkpoint> checkpoint = Checkpoint::open(model_path(args.model));
-  std::optional<ScaleTable> scales;
-  if (options.arm.needs_scales()) {
-    if (options.arm.scale_file.empty()) {
-      throw ValueError(
-          fmt::format("bench: arm {}: expected /scales=FILE, bench does not calibrate", args.arm));
+  for (const std::string& text : args.arms.empty() ? std::vector<std::string>{"bf16"} : args.arms) {
+    const ArmSpec arm = ArmSpec::parse(text);
+    if (arm.sink > 0) {
+      throw UnsupportedError(fmt::format(
+          "bench: --arm {}: needed an arm that is stored as it is named, found a sink, which is "
+          "emulated in 16-bit pages",
+          text));
     }
-    const Calibration calibration = read_calibration(options.arm.scale_file);
-    CalibrationSource here;  // of what was calibrated with, speed does not depend
-    here.model_sha256 = checkpoint->content_sha256();
-    check_calibration(calibration, here, checkpoint->spec(), options.arm.scale_file);
-    scales = calibration.scales(options.arm.layout == ArmLayout::kFp8Head);
+    options.caches.push_back({arm, scales_for(arm, *checkpoint)});
   }
   ConsoleProgress progress("run it again");
   const auto model = Model::load(checkpoint);
-  const BenchResult result = kv::run_bench(model, scales, options, progress);
+  const double load_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const BenchResult result = kv::run_bench(model, options, progress);
   progress.finish_line();
-  if (args.json) {
-    print_json(result, args.model);
+  if (args.json || args.output == "json") {
+    print_json(result, args.model, load_s);
   } else {
-    print_text(result, args.model);
+    print_machine(args.output == "md" ? stdout : stderr, result, args.model, load_s);
+    args.output == "md" ? print_markdown(result) : print_csv(result);
   }
   return result.is_valid ? kExitAccept : kExitInconclusive;
 }

@@ -20,7 +20,9 @@ void refuse_model_options(const BenchArgs& args) {
       {"--n-depth", !args.depths.empty()},
       {"--n-gen", args.tokens != defaults.tokens},
       {"--repetitions", args.repetitions != defaults.repetitions},
-      {"--arm", args.arm != defaults.arm},
+      {"--arm", !args.arms.empty()},
+      {"--lockstep", args.lockstep},
+      {"--output", args.output != defaults.output},
       {"--backend", !args.backend.empty()}};
   for (const auto& [option, is_given] : given) {
     if (!is_given) continue;

@@ -272,13 +272,8 @@ void add_plant(CLI::App& app, PlantArgs& args) {
       ->capture_default_str();
 }
 
-CLI::App& add_bench(CLI::App& app, BenchArgs& args) {
-  CLI::App* c = app.add_subcommand(
-      "bench", "whole-model speed beside the machine's limits measured in the same run");
-  c->require_subcommand(0, 1);
-  c->add_option("model", args.model,
-                "a .gguf file, a Hugging Face directory, or tiny (built in); fp8-error: what FP8 "
-                "does to attention on random numbers, without a model; or one op's bench:");
+void add_model_bench_options(CLI::App* c, BenchArgs& args, const char* model_help) {
+  c->add_option("model", args.model, model_help);
   c->add_option("-p,--n-prompt", args.prefill, "prompt lengths (default: 512)")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -291,14 +286,41 @@ CLI::App& add_bench(CLI::App& app, BenchArgs& args) {
   c->add_option("-n,--n-gen", args.tokens, "tokens to decode")
       ->capture_default_str()
       ->check(whole_from(1));
-  c->add_option("-r,--repetitions", args.repetitions, "runs of each; the median counts")
+  c->add_option("-r,--repetitions", args.repetitions, "runs of each, in turns; the median counts")
       ->capture_default_str()
       ->check(whole_from(1));
-  c->add_option("--arm", args.arm, "how the cache is stored")->capture_default_str();
+  c->add_option("--arm,--cache-type", args.arms,
+                "how the cache is stored, again for more of them (default: bf16)")
+      ->allow_extra_args(false);
+  c->add_flag("--lockstep", args.lockstep, "also all of them in one batch, as eval runs them");
   c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")->check(whole_from(1));
+  c->add_option("--device", args.device, "where: cpu")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu"}));
   c->add_option("--backend", args.backend, "force a SIMD target");
-  c->add_flag("--json", args.json, "one JSON object on standard output");
+  c->add_option("-o,--output", args.output, "md, csv or json")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"md", "csv", "json"}));
+  c->add_flag("--json", args.json, "one JSON object on standard output, as -o json");
+}
+
+CLI::App& add_bench(CLI::App& app, BenchArgs& args) {
+  CLI::App* c = app.add_subcommand(
+      "bench", "whole-model speed beside the machine's limits measured in the same run");
+  c->require_subcommand(0, 1);
+  add_model_bench_options(c, args,
+                          "a .gguf file, a Hugging Face directory, or tiny (built in); fp8-error: "
+                          "what FP8 does to attention on random numbers, without a model; or one "
+                          "op's bench:");
   return *c;
+}
+
+/// `bench model MODEL`: the same, with the flags behind the word.
+CLI::App* add_model_bench(CLI::App& bench, BenchArgs& args) {
+  CLI::App* c = bench.add_subcommand(
+      "model", "the same as bench MODEL: prefill and decode as llama-bench names them");
+  add_model_bench_options(c, args, "a .gguf file, a Hugging Face directory, or tiny (built in)");
+  return c;
 }
 
 /// A first word that is no command, with the one that may be meant.
@@ -373,6 +395,7 @@ int dispatch(int argc, const char* const* argv) {
   CLI::App& bench_app = add_bench(app, bench);
   const KernelBenchCommands kernel_benches(bench_app);
   const ServeBenchCommand serve_bench(bench_app);
+  add_model_bench(bench_app, bench);
   add_plant(app, plant);
   const ScaleCommands scale_commands(app);
   const ReanalysisCommands reanalysis_commands(app);

@@ -137,4 +137,16 @@ void gemm_part_amx(const GemmBf16& g, const GemmPart& part) {
   amx::release();
 }
 
+double spin_amx(int64_t steps) {
+  amx::configure(config_for(2 * amx::kTileRows));
+  for (int64_t i = 0; i < steps; ++i) {
+    amx::multiply<0, 4, 6>();
+    amx::multiply<1, 4, 7>();
+    amx::multiply<2, 5, 6>();
+    amx::multiply<3, 5, 7>();
+  }
+  amx::release();
+  return static_cast<double>(steps) * 4 * 2 * 16 * 16 * 32;
+}
+
 }  // namespace kv::cpu

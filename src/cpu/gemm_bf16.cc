@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "cpu/attend_rows_bf16.h"
@@ -16,7 +17,7 @@
 // clang-format on
 
 // GCC leaves these loops rolled at -O2, and the accumulators in memory with them.
-#define KV_UNROLL _Pragma("GCC unroll 8")
+#define KV_UNROLL _Pragma("GCC unroll 12")
 
 HWY_BEFORE_NAMESPACE();
 namespace kv::cpu {
@@ -99,6 +100,22 @@ void PartF32(const GemmBf16& g, const GemmPart& part) {
 
 void GemmPartF32(const GemmBf16& g, const GemmPart& part) { PartF32(g, part); }
 
+/// `steps` times 12 multiply-adds in registers; gives their FLOPs.
+double SpinF32(int64_t steps) {
+  const DF d;
+  hn::Vec<DF> sum[12];
+  KV_UNROLL
+  for (auto& s : sum) s = hn::Zero(d);
+  auto x = hn::Set(d, 0.5f);
+  for (int64_t i = 0; i < steps; ++i) {
+    KV_UNROLL
+    for (auto& s : sum) s = hn::MulAdd(x, s, x);
+  }
+  for (const auto& s : sum) x = hn::Add(x, s);
+  const auto lanes = static_cast<double>(hn::Lanes(d));
+  return hn::GetLane(x) > 0 ? static_cast<double>(steps) * 12 * 2 * lanes : 0;
+}
+
 #if HWY_TARGET == HWY_AVX3_DL
 // Highway 1.0 has no target with AVX512-BF16; this adds it to what AVX3_DL brings.
 #pragma GCC push_options
@@ -180,6 +197,19 @@ void GemmPartDot(const GemmBf16& g, const GemmPart& part) {
       return;
   }
 }
+
+double SpinDot(int64_t steps) {
+  __m512 sum[12];
+  KV_UNROLL
+  for (__m512& s : sum) s = _mm512_setzero_ps();
+  const auto x = (__m512bh)_mm512_set1_epi16(0x3f00);  // 0.5
+  for (int64_t i = 0; i < steps; ++i) {
+    KV_UNROLL
+    for (__m512& s : sum) s = _mm512_dpbf16_ps(s, x, x);
+  }
+  for (int i = 1; i < 12; ++i) sum[0] = _mm512_add_ps(sum[0], sum[i]);
+  return _mm512_reduce_add_ps(sum[0]) > 0 ? static_cast<double>(steps) * 12 * 64 : 0;
+}
 #pragma GCC pop_options
 #endif  // HWY_AVX3_DL
 
@@ -191,6 +221,7 @@ HWY_AFTER_NAMESPACE();
 namespace kv::cpu {
 
 HWY_EXPORT(GemmPartF32);
+HWY_EXPORT(SpinF32);
 
 namespace {
 
@@ -214,7 +245,36 @@ void run_part(const GemmBf16& g, const GemmPart& part, Multiply how) {
   }
 }
 
+double spin(int64_t steps, Multiply how) {
+  switch (how) {
+    case Multiply::kAmx:
+      return spin_amx(steps);
+    case Multiply::kBf16Dot:
+#if HWY_TARGETS & HWY_AVX3_DL
+      return N_AVX3_DL::SpinDot(steps);
+#endif
+    case Multiply::kF32:
+      break;
+  }
+  return HWY_DYNAMIC_DISPATCH(SpinF32)(steps);
+}
+
 }  // namespace
+
+double multiply_rate_gflops(int repetitions) {
+  constexpr int64_t kSteps = 200'000;  // 2.4 million vector instructions, 0.8 million tiles
+  const Multiply how = multiply_now();
+  double best = 0;
+  for (int r = 0; r < repetitions; ++r) {
+    double flops = 0;
+    const auto start = std::chrono::steady_clock::now();
+#pragma omp parallel reduction(+ : flops)
+    flops += spin(kSteps, how);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    best = std::max(best, flops / taken.count() / 1e9);
+  }
+  return best;
+}
 
 void pack_panel(const uint16_t* rows, int64_t count, int64_t in, uint16_t* panel) {
   std::memset(panel, 0, static_cast<size_t>(panel_values(in)) * sizeof *panel);

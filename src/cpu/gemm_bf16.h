@@ -33,11 +33,18 @@ void gemm_bf16(const GemmBf16& g);
 /// values). With amx and bf16_dot subnormal inputs and results count as 0.
 std::string_view gemm_bf16_kernel();
 
+/// GFLOP/s of that instruction on all threads, operands in registers or tiles: what no product can
+/// pass. Measured now, best of `repetitions` of some milliseconds.
+double multiply_rate_gflops(int repetitions);
+
 /// Outputs [column, column + columns) of rows [first_row, first_row + rows); columns is 32 or 64
 /// and divides column. The parts of gemm_bf16, by tiles.
 struct GemmPart {
   int64_t first_row, rows, column, columns;
 };
 void gemm_part_amx(const GemmBf16& g, const GemmPart& part);
+
+/// `steps` times 4 products of tiles; gives their FLOPs.
+double spin_amx(int64_t steps);
 
 }  // namespace kv::cpu

@@ -14,6 +14,10 @@
 #include "numeric/simd.h"
 #include "tensor/shape.h"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 namespace kv {
 
 struct PackedMatrix::State {
@@ -36,6 +40,9 @@ std::shared_ptr<uint16_t> allocate(int64_t bytes) {
   const size_t size = (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment;
   auto* data = static_cast<uint16_t*>(std::aligned_alloc(alignment, size));
   if (data == nullptr) throw Error(fmt::format("matmul: out of memory for {} bytes", size));
+#ifdef __linux__
+  if (alignment == kHugePage) madvise(data, size, MADV_HUGEPAGE);  // only advice: may be refused
+#endif
   return {data, [](uint16_t* p) { std::free(p); }};
 }
 

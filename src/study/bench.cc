@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "cpu/gemm_bf16.h"
 #include "cpu/read_bandwidth.h"
 #include "decide/thresholds.h"
 #include "evaluate/logit_metrics.h"
@@ -83,12 +84,12 @@ double matmul_gflops(const Model& model, int repetitions) {
   return best;
 }
 
-double gate_kld(const std::shared_ptr<const Model>& model, const std::optional<ScaleTable>& scales,
-                const BenchOptions& options) {
+double gate_kld(const std::shared_ptr<const Model>& model, const BenchOptions::Cache& cache,
+                const BatchPlan& plan) {
   const std::vector<int32_t> tokens = some_tokens(33, model->spec().vocab_size);
-  Engine engine(model, options.plan);
+  Engine engine(model, plan);
   engine.add_arm(ArmSpec{}, std::nullopt, 64);
-  engine.add_arm(options.arm, scales, 64);
+  engine.add_arm(cache.arm, cache.scales, 64);
   Sequence control = engine.start(0), arm = engine.start(1);
   const std::vector<Request> requests = {{&control, tokens, 0, nullptr},
                                          {&arm, tokens, 0, nullptr}};
@@ -107,117 +108,192 @@ double gate_kld(const std::shared_ptr<const Model>& model, const std::optional<S
   return sum / static_cast<double>(n);
 }
 
-/// Every test on one engine, so that they share its cache and its packed weights.
+double deviation(const std::vector<double>& values) {
+  double sum = 0, squares = 0;
+  for (const double x : values) sum += x;
+  const double n = static_cast<double>(values.size()), mean = sum / n;
+  for (const double x : values) squares += (x - mean) * (x - mean);
+  return n > 1 ? std::sqrt(squares / (n - 1)) : 0;
+}
+
+MachineLimits measure_limits() {
+  return {cpu::read_bandwidth_gbps(int64_t{1} << 28, 4), cpu::multiply_rate_gflops(4)};
+}
+
+/// Every test on one engine, so that they share its caches and its packed weights.
 class Bench {
  public:
-  Bench(const std::shared_ptr<const Model>& model, const std::optional<ScaleTable>& scales,
-        const BenchOptions& options, const MachineLimits& limits)
-      : model_(*model), options_(options), limits_(limits), engine_(model, options.plan) {
-    int64_t longest = *std::ranges::max_element(options.prefill);
+  Bench(const std::shared_ptr<const Model>& model, const BenchOptions& options)
+      : model_(*model), options_(options), engine_(model, options.plan) {
+    int64_t longest = 0;
+    for (const int64_t n : options.prefill) longest = std::max(longest, n);
     for (const int64_t depth : options.depths) longest = std::max(longest, depth + options.tokens);
-    engine_.add_arm(options.arm, scales, longest + options.plan.block_size);
-  }
-
-  BenchRow prefill(int64_t n) {
-    const ModelSpec& s = model_.spec();
-    const std::vector<int32_t> tokens = some_tokens(n, s.vocab_size);
-    std::vector<double> seconds;
-    for (int64_t r = 0; r <= options_.repetitions; ++r) {  // the first one is a warm-up
-      Sequence sequence = engine_.start(0);
-      const Request request{&sequence, tokens, n - 1, nullptr};
-      seconds.push_back(seconds_of([&] {
-        engine_.run({&request, 1}, [](std::span<const LogitRow>) {});
-      }));
+    for (const BenchOptions::Cache& cache : options.caches) {
+      groups_.push_back({engine_.num_arms()});
+      engine_.add_arm(cache.arm, cache.scales, 2 * longest + 2 * options.plan.block_size);
     }
-    seconds.erase(seconds.begin());
-    BenchRow row;
-    row.test = fmt::format("pp{}", n);
-    row.tokens = n;
-    fill(row, median(seconds));
-    row.flops_per_token = 2 * linear_parameters(s) + attention_flops(s, (n + 1) / 2);
-    row.bytes_per_token = model_.weight_bytes() / n;
-    row.limit = "matmul";
-    row.share_of_limit = 2.0 * static_cast<double>(linear_parameters(s)) /
-                         (limits_.matmul_gflops * 1e9) / (row.ms_per_token * 1e-3);
-    return row;
+    if (!options.lockstep || groups_.size() < 2) return;
+    std::vector<int> all;
+    for (const auto& group : groups_) all.push_back(group[0]);
+    groups_.push_back(all);
   }
 
-  BenchRow decode(int64_t depth) {
+  double first_token_s() {
+    const std::vector<int32_t> tokens = some_tokens(16, model_.spec().vocab_size);
+    return seconds_of([&] { prefill_once(groups_[0], tokens); });
+  }
+
+  void prefill(int64_t n, std::vector<BenchRow>& rows) {
+    const std::vector<int32_t> tokens = some_tokens(n, model_.spec().vocab_size);
+    const std::vector<std::vector<double>> seconds = take_turns([&](const std::vector<int>& arms) {
+      return seconds_of([&] { prefill_once(arms, tokens); });
+    });
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      BenchRow row = row_for(groups_[g], fmt::format("pp{}", n), n, 0, seconds[g]);
+      row.bytes_per_token = model_.weight_bytes() / n;
+      row.flops_per_token = row.arms * (2 * linear_parameters(model_.spec()) +
+                                        attention_flops(model_.spec(), (n + 1) / 2));
+      row.limit = "multiply";
+      set_share(row, 0, static_cast<double>(row.flops_per_token));
+      rows.push_back(row);
+    }
+  }
+
+  void decode(int64_t depth, std::vector<BenchRow>& rows) {
     const ModelSpec& s = model_.spec();
-    Sequence sequence = engine_.start(0);
     const std::vector<int32_t> tokens = some_tokens(depth + 1, s.vocab_size);
-    if (depth > 0) {
-      const Request fill_cache{&sequence, std::span(tokens).first(static_cast<size_t>(depth)), -1,
-                               nullptr};
-      engine_.run({&fill_cache, 1});
+    std::vector<Sequence> sequences;
+    for (int arm = 0; arm < engine_.num_arms(); ++arm) {
+      Sequence& sequence = sequences.emplace_back(engine_.start(arm));
+      if (depth == 0) continue;
+      const Request fill{&sequence, std::span(tokens).first(static_cast<size_t>(depth)), -1,
+                         nullptr};
+      engine_.run({&fill, 1});
     }
-    std::vector<double> seconds;
-    for (int64_t r = 0; r <= options_.repetitions; ++r) {
-      Sequence fork = sequence.fork();
-      Sequence* one = &fork;
-      const int32_t first = tokens.back();
-      seconds.push_back(seconds_of([&] {
-        engine_.generate({&one, 1}, {&first, 1}, options_.tokens, {});
-      }));
-    }
-    seconds.erase(seconds.begin());
-    BenchRow row;
-    row.test = fmt::format("tg{} @ d{}", options_.tokens, depth);
-    row.tokens = options_.tokens;
-    row.depth = depth;
-    fill(row, median(seconds));
-    const int64_t keys = depth + (options_.tokens + 1) / 2;
-    row.flops_per_token = 2 * linear_parameters(s) + 2 * int64_t{s.vocab_size} * s.hidden_size +
-                          attention_flops(s, keys);
-    const CacheBytes cache =
-        cache_bytes(model_.geometry(), options_.arm.formats(s.num_layers), keys);
-    row.bytes_per_token = model_.weight_bytes() + cache.code_bytes + cache.scale_bytes;
-    row.limit = "memory read";
-    row.share_of_limit = static_cast<double>(row.bytes_per_token) / (limits_.read_gbps * 1e9) /
-                         (row.ms_per_token * 1e-3);
-    return row;
+    const std::vector<std::vector<double>> seconds = take_turns([&](const std::vector<int>& arms) {
+      std::vector<Sequence> forks;
+      std::vector<Sequence*> pointers;
+      for (const int arm : arms) forks.push_back(sequences[static_cast<size_t>(arm)].fork());
+      for (Sequence& fork : forks) pointers.push_back(&fork);
+      const std::vector<int32_t> first(arms.size(), tokens.back());
+      return seconds_of([&] { engine_.generate(pointers, first, options_.tokens, {}); });
+    });
+    for (size_t g = 0; g < groups_.size(); ++g) rows.push_back(decode_row(g, depth, seconds[g]));
   }
 
-  ArmFacts facts() const { return engine_.facts(0); }
+  const Engine& engine() const { return engine_; }
+  const MachineLimits& limits() const { return limits_; }
 
  private:
-  static void fill(BenchRow& row, double seconds) {
-    row.ms_per_token = 1e3 * seconds / static_cast<double>(row.tokens);
-    row.tokens_per_s = static_cast<double>(row.tokens) / seconds;
+  void prefill_once(const std::vector<int>& arms, const std::vector<int32_t>& tokens) {
+    std::vector<Sequence> sequences;
+    std::vector<Request> requests;
+    for (const int arm : arms) sequences.push_back(engine_.start(arm));
+    for (Sequence& sequence : sequences)
+      requests.push_back({&sequence, tokens, std::ssize(tokens) - 1, nullptr});
+    engine_.run(requests, [](std::span<const LogitRow>) {});
+  }
+
+  /// time(group) of every group, again and again in turns; the first round is a warm-up.
+  template <class Time>
+  std::vector<std::vector<double>> take_turns(const Time& time) {
+    limits_ = measure_limits();
+    std::vector<std::vector<double>> out(groups_.size());
+    for (int64_t r = 0; r <= options_.repetitions; ++r) {
+      for (size_t g = 0; g < groups_.size(); ++g) {
+        const double seconds = time(groups_[g]);
+        if (r > 0) out[g].push_back(seconds);
+      }
+    }
+    const MachineLimits after = measure_limits();
+    limits_.read_gbps = std::max(limits_.read_gbps, after.read_gbps);
+    limits_.multiply_gflops = std::max(limits_.multiply_gflops, after.multiply_gflops);
+    return out;
+  }
+
+  BenchRow row_for(const std::vector<int>& arms, const std::string& test, int64_t tokens,
+                   int64_t depth, const std::vector<double>& seconds) const {
+    BenchRow row;
+    row.test = test;
+    row.arms = std::ssize(arms);
+    row.cache = arms.size() > 1 ? fmt::format("{} arms", arms.size())
+                                : options_.caches[static_cast<size_t>(arms[0])].arm.text();
+    row.tokens = tokens;
+    row.depth = depth;
+    row.limits = limits_;
+    row.ms_per_token = 1e3 * median(seconds) / static_cast<double>(tokens);
+    row.tokens_per_s = 1e3 * static_cast<double>(row.arms) / row.ms_per_token;
+    std::vector<double> rates;
+    for (const double s : seconds) rates.push_back(static_cast<double>(row.arms * tokens) / s);
+    row.tokens_per_s_deviation = deviation(rates);
+    return row;
+  }
+
+  BenchRow decode_row(size_t group, int64_t depth, const std::vector<double>& seconds) const {
+    const ModelSpec& s = model_.spec();
+    BenchRow row = row_for(groups_[group], fmt::format("tg{} @ d{}", options_.tokens, depth),
+                           options_.tokens, depth, seconds);
+    const int64_t keys = depth + (options_.tokens + 1) / 2;
+    row.flops_per_token =
+        row.arms * (2 * linear_parameters(s) + 2 * int64_t{s.vocab_size} * s.hidden_size +
+                    attention_flops(s, keys));
+    row.bytes_per_token = model_.weight_bytes();
+    for (const int arm : groups_[group]) {
+      const CacheBytes cache =
+          cache_bytes(model_.geometry(),
+                      options_.caches[static_cast<size_t>(arm)].arm.formats(s.num_layers), keys);
+      row.bytes_per_token += cache.code_bytes + cache.scale_bytes;
+    }
+    row.limit = row.arms > 1 ? "memory read + multiply" : "memory read";
+    set_share(row, static_cast<double>(row.bytes_per_token),
+              row.arms > 1 ? static_cast<double>(row.flops_per_token) : 0);
+    return row;
+  }
+
+  static void set_share(BenchRow& row, double bytes, double flops) {
+    const double ms =
+        bytes / (row.limits.read_gbps * 1e6) + flops / (row.limits.multiply_gflops * 1e6);
+    row.share_of_limit = ms / row.ms_per_token;
   }
 
   const Model& model_;
   const BenchOptions& options_;
-  const MachineLimits& limits_;
+  MachineLimits limits_;
   Engine engine_;
+  std::vector<std::vector<int>> groups_;  // arms of a row
 };
 
 }  // namespace
 
-BenchResult run_bench(const std::shared_ptr<const Model>& model,
-                      const std::optional<ScaleTable>& scales, const BenchOptions& options,
+BenchResult run_bench(const std::shared_ptr<const Model>& model, const BenchOptions& options,
                       Progress& progress) {
   BenchResult out;
-  out.arm = options.arm.text();
   out.weight_bytes = model->weight_bytes();
-  out.gate_kld = gate_kld(model, scales, options);
-  out.is_valid = std::isfinite(out.gate_kld) && out.gate_kld < thresholds::kGateKld;
-  out.limits.read_gbps = cpu::read_bandwidth_gbps(int64_t{1} << 30, 5);
-  out.limits.matmul_gflops = matmul_gflops(*model, 5);
-  Bench bench(model, scales, options, out.limits);
+  Bench bench(model, options);
+  out.first_token_s = bench.first_token_s();
+  out.is_valid = true;
+  for (const BenchOptions::Cache& cache : options.caches) {
+    out.gate_kld.push_back(gate_kld(model, cache, options.plan));
+    out.is_valid = out.is_valid && std::isfinite(out.gate_kld.back()) &&
+                   out.gate_kld.back() < thresholds::kGateKld;
+  }
+  out.matmul_gflops = matmul_gflops(*model, 5);
   const int64_t total = std::ssize(options.prefill) + std::ssize(options.depths);
-  for (const int64_t n : options.prefill) {
-    progress.update("bench", std::ssize(out.rows), total, "tests");
+  int64_t done = 0;
+  const auto test = [&](const std::function<void()>& run) {
+    progress.update("bench", done++, total, "lengths");
     progress.check();
-    out.rows.push_back(bench.prefill(n));
-  }
-  for (const int64_t depth : options.depths) {
-    progress.update("bench", std::ssize(out.rows), total, "tests");
-    progress.check();
-    out.rows.push_back(bench.decode(depth));
-  }
-  progress.update("bench", total, total, "tests");
-  out.facts = bench.facts();
+    run();
+    out.limits.read_gbps = std::max(out.limits.read_gbps, bench.limits().read_gbps);
+    out.limits.multiply_gflops =
+        std::max(out.limits.multiply_gflops, bench.limits().multiply_gflops);
+  };
+  for (const int64_t n : options.prefill) test([&] { bench.prefill(n, out.rows); });
+  for (const int64_t depth : options.depths) test([&] { bench.decode(depth, out.rows); });
+  progress.update("bench", total, total, "lengths");
+  for (int arm = 0; arm < bench.engine().num_arms(); ++arm)
+    out.facts.push_back(bench.engine().facts(arm));
+  out.matmul_kernel = *out.facts.front().kernels.matmul.begin();
   return out;
 }
 
