@@ -61,7 +61,8 @@ CacheBytes cache_bytes(const std::vector<LayerGeometry>& layers,
     for (const Format format : {formats[i].k, formats[i].v}) {
       out.code_bytes =
           add(out.code_bytes, multiply(vectors, multiply(layer.head_dim, value_bytes(format))));
-      if (has_inline_scales(format)) out.scale_bytes = add(out.scale_bytes, multiply(vectors, 4));
+      out.scale_bytes =
+          add(out.scale_bytes, multiply(vectors, scale_bytes(format, layer.head_dim)));
       out.static_scale_bytes += 4 * static_scales(format, layer.num_kv_heads);
     }
   }

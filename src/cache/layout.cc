@@ -58,9 +58,21 @@ std::string_view name(Format format) {
       return "e4m3_per_token_head";
     case Format::kE4m3PerTokenTile:
       return "e4m3_per_token_tile";
+    case Format::kQ8Block32:
+      return "q8_0";
   }
   throw ValueError("format: value outside the enumeration");
 }
+
+namespace {
+
+void expect_stored_here(Format format) {
+  if (format != Format::kQ8Block32) return;
+  throw UnsupportedError(
+      "page layout: q8_0: llama.cpp's format, which kvscale counts and does not store");
+}
+
+}  // namespace
 
 PageLayout PageLayout::make(Format k, Format v, int64_t num_kv_heads, int64_t head_dim,
                             int64_t block_size, PageOrder order) {
@@ -71,6 +83,8 @@ PageLayout PageLayout::make(Format k, Format v, int64_t num_kv_heads, int64_t he
     throw UnsupportedError(fmt::format("page layout: {}: expected latents (MLA), found K and V",
                                        name(Format::kE4m3PerTokenTile)));
   }
+  expect_stored_here(k);
+  expect_stored_here(v);
   if (head_dim % 4 != 0) {
     throw ValueError(
         fmt::format("page layout: head_dim: expected a multiple of 4, found {}", head_dim));
@@ -91,6 +105,7 @@ PageLayout PageLayout::make(Format k, Format v, int64_t num_kv_heads, int64_t he
 }
 
 LatentBytes latent_bytes(Format format, int64_t head_dim, int64_t latent_values) {
+  expect_stored_here(format);
   if (format == Format::kE4m3PerTokenHead) {
     throw UnsupportedError(
         "page layout: e4m3_per_token_head: no backend for MLA accepts a scale per token and head");

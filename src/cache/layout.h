@@ -16,27 +16,41 @@ namespace kv {
 ///   kE4m3PerTokenHead  1 byte a value; one F32 scale per token and KV head, inside the page
 ///   kE4m3PerTokenTile  latents only: 1 byte a value with one F32 scale per token and 128 values,
 ///                      inside the page; the part that RoPE turned in BF16 (vLLM's fp8_ds_mla)
+///   kQ8Block32         1 byte a value, a whole number, and one F16 scale per 32 values
+///   (llama.cpp's
+///                      q8_0): counted for servers that have it, stored by no cache here
 enum class Format : uint8_t {
   kBf16,
   kE4m3PerTensor,
   kE4m3PerHead,
   kE4m3PerTokenHead,
-  kE4m3PerTokenTile
+  kE4m3PerTokenTile,
+  kQ8Block32
 };
 
 std::string_view name(Format format);
-inline bool is_fp8(Format format) { return format != Format::kBf16; }
+inline bool is_quantized(Format format) { return format != Format::kBf16; }
+inline bool is_fp8(Format format) { return is_quantized(format) && format != Format::kQ8Block32; }
 inline bool has_inline_scales(Format format) {
-  return format == Format::kE4m3PerTokenHead || format == Format::kE4m3PerTokenTile;
+  return format == Format::kE4m3PerTokenHead || format == Format::kE4m3PerTokenTile ||
+         format == Format::kQ8Block32;
 }
 
 /// Bytes of one stored value, without scales.
-inline int64_t value_bytes(Format format) { return is_fp8(format) ? 1 : 2; }
+inline int64_t value_bytes(Format format) { return is_quantized(format) ? 1 : 2; }
+
+inline constexpr int64_t kQ8Values = 32;  // values under one F16 scale of kQ8Block32
+
+/// Bytes of the inline scales of one token and KV head on one side.
+inline int64_t scale_bytes(Format format, int64_t head_dim) {
+  if (format == Format::kQ8Block32) return (head_dim + kQ8Values - 1) / kQ8Values * 2;
+  return has_inline_scales(format) ? 4 : 0;
+}
 
 /// Bytes that one token and KV head takes on one side: head_dim values and, where there is one, the
-/// inline scale.
+/// inline scales.
 inline int64_t side_bytes(Format format, int64_t head_dim) {
-  return head_dim * value_bytes(format) + (has_inline_scales(format) ? 4 : 0);
+  return head_dim * value_bytes(format) + scale_bytes(format, head_dim);
 }
 
 inline constexpr int64_t kLatentTile = 128;  // values under one scale of kE4m3PerTokenTile

@@ -79,6 +79,7 @@ struct DecideArgs {
   std::vector<std::string> candidates;  // ARM=URL, with `launch` ARM
   int64_t concurrency = 4;
   bool no_prefix_cache = false;
+  bool sends_once = false;  // no request is tried again: under load that would hide its time
 };
 
 struct BenchArgs {

@@ -12,6 +12,8 @@
 #include "cli/parse_reanalysis.h"
 #include "cli/parse_scales.h"
 #include "cli/sampling_args.h"
+#include "cli/serve_bench.h"
+#include "cli/served_servers.h"
 #include "decide/thresholds.h"
 #include "evaluate/generation.h"
 #include "evaluate/generators.h"
@@ -53,7 +55,7 @@ void add_run_options(CLI::App* command, RunArgs& args, const std::string& withou
   command->add_option("--threads", args.threads, "CPU threads (default: all)")
       ->check(whole_from(1));
   command->add_option("--backend", args.backend,
-                      "force a SIMD target (avx3_bf16, avx3_dl, avx3, avx2, scalar)");
+                      "force a SIMD target (amx, avx3_bf16, avx3_dl, avx3, avx2, scalar)");
 }
 
 void add_plan(CLI::App& app, PlanArgs& args) {
@@ -210,34 +212,6 @@ void add_plan_of_decide(CLI::App* c, DecideArgs& args) {
       ->check(whole_from(1));
 }
 
-/// Who answers, where it is not kvscale's own engine.
-void add_servers(CLI::App* c, DecideArgs& args) {
-  c->add_option(
-      "--control", args.control,
-      "URL of a server with a 16-bit cache: servers answer instead of kvscale's own engine "
-      "(docs/engines.md)");
-  c->add_option("--candidate", args.candidates,
-                "ARM=URL of a server with this cache, as fp8_tensor=http://host:8001; give the "
-                "option once for each. With --launch: ARM")
-      ->allow_extra_args(false);
-  c->add_option("--launch", args.launch,
-                "a shell command with {model}, {port} and {flags} that starts a server: arms are "
-                "served one after the other");
-  c->add_option("--engine", args.engine,
-                "what serves: vllm, sglang or tensorrt-llm, with its backend where one is meant "
-                "(vllm:cpu); default: vllm");
-  c->add_option("--server-model", args.server_model,
-                "the model as the servers name it (default: the one that they serve)");
-  c->add_option("--concurrency", args.concurrency, "documents that are asked about at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  c->add_flag("--no-prefix-cache", args.no_prefix_cache,
-              "no question may be answered from a server's prefix cache (vllm)");
-  c->add_option("--api-key-env", args.api_key_env,
-                "environment variable that holds the servers' key");
-  c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");
-}
-
 void add_decide(CLI::App& app, DecideArgs& args) {
   CLI::App* c =
       app.add_subcommand("decide", "the main job: which layout this model should use, and why");
@@ -343,6 +317,33 @@ void refuse_unknown_command(const CLI::App& app, int argc, const char* const* ar
 
 }  // namespace
 
+void add_servers(CLI::App* c, DecideArgs& args) {
+  c->add_option(
+      "--control", args.control,
+      "URL of a server with a 16-bit cache: servers answer instead of kvscale's own engine "
+      "(docs/engines.md)");
+  c->add_option("--candidate", args.candidates,
+                "ARM=URL of a server with this cache, as fp8_tensor=http://host:8001; give the "
+                "option once for each. With --launch: ARM")
+      ->allow_extra_args(false);
+  c->add_option("--launch", args.launch,
+                "a shell command with {model}, {port} and {flags} that starts a server: arms are "
+                "served one after the other");
+  c->add_option("--engine", args.engine,
+                "what serves: vllm, sglang, tensorrt-llm or llama-server, with its backend where "
+                "one is meant (vllm:cpu); default: vllm");
+  c->add_option("--server-model", args.server_model,
+                "the model as the servers name it (default: the one that they serve)");
+  c->add_option("--concurrency", args.concurrency, "documents that are asked about at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  c->add_flag("--no-prefix-cache", args.no_prefix_cache,
+              "no question may be answered from a server's prefix cache (vllm)");
+  c->add_option("--api-key-env", args.api_key_env,
+                "environment variable that holds the servers' key");
+  c->add_option("--api-key-file", args.api_key_file, "file that holds the servers' key");
+}
+
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
@@ -369,7 +370,9 @@ int dispatch(int argc, const char* const* argv) {
   add_calibrate(app, calibrate);
   add_eval(app, eval);
   add_decide(app, decide);
-  const KernelBenchCommands kernel_benches(add_bench(app, bench));
+  CLI::App& bench_app = add_bench(app, bench);
+  const KernelBenchCommands kernel_benches(bench_app);
+  const ServeBenchCommand serve_bench(bench_app);
   add_plant(app, plant);
   const ScaleCommands scale_commands(app);
   const ReanalysisCommands reanalysis_commands(app);
@@ -390,8 +393,10 @@ int dispatch(int argc, const char* const* argv) {
   if (app.got_subcommand("decide")) return run_decide(decide);
   if (app.got_subcommand("plant")) return run_plant(plant);
   if (const auto code = kernel_benches.run()) return *code;
+  if (const auto code = serve_bench.run()) return *code;
   if (app.got_subcommand("bench")) {
-    if (bench.model.empty()) throw ValueError("bench: expected a model, attention or append");
+    if (bench.model.empty())
+      throw ValueError("bench: expected a model, attention, append or serve");
     return bench.model == "fp8-error" ? run_bench_error(bench) : run_bench(bench);
   }
   if (const auto code = scale_commands.run()) return *code;

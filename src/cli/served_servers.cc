@@ -20,10 +20,11 @@ void expect_candidate(const ArmSpec& arm, const std::string& word) {
       arm.rounding == Rounding::kNearestEven && arm.scale_file.empty() && arm.sink == 0) {
     return;
   }
-  throw ValueError(fmt::format(
-      "decide: --candidate: expected an FP8 layout, optionally with /bf16=LAYERS (numerics and "
-      "scales are the server's own), found \"{}\"",
-      word));
+  throw ValueError(
+      fmt::format("decide: --candidate: expected a layout other than bf16, optionally with "
+                  "/bf16=LAYERS (numerics and "
+                  "scales are the server's own), found \"{}\"",
+                  word));
 }
 
 /// "fp8_scale1/bf16=0=http://host:8000".
@@ -42,6 +43,7 @@ std::pair<ArmSpec, std::string> candidate_of(const std::string& word) {
 HttpOptions http_options(const DecideArgs& args) {
   HttpOptions http;
   http.api_key = read_api_key("decide", args.api_key_env, args.api_key_file);
+  if (args.sends_once) http.attempts = 1;
   return http;
 }
 
@@ -119,8 +121,11 @@ std::unique_ptr<ServedArms> launched_arms(const DecideArgs& args, const std::str
     expect_candidate(candidates.back(), word);
   }
   if (candidates.empty()) {
-    for (const LayoutSupport& one : find_target(engine).layouts) {
-      if (one.supported) candidates.push_back(ArmSpec::parse(one.layout));
+    const TargetRow& row = find_target(engine);
+    for (const auto part : {row.layouts, row.own_layouts}) {
+      for (const LayoutSupport& one : part) {
+        if (one.supported) candidates.push_back(ArmSpec::parse(one.layout));
+      }
     }
   }
   LaunchCommand how;
@@ -163,8 +168,10 @@ Dialect served_dialect(const std::string& engine) {
   if (name == "vllm") return Dialect::kVllm;
   if (name == "sglang") return Dialect::kSglang;
   if (name == "tensorrt-llm") return Dialect::kOpenAi;
+  if (name == "llama-server") return Dialect::kLlamaServer;
   throw ValueError(fmt::format(
-      "--engine: expected vllm, sglang or tensorrt-llm, with a backend or without, found \"{}\"",
+      "--engine: expected vllm, sglang, tensorrt-llm or llama-server, with a backend or without, "
+      "found \"{}\"",
       engine));
 }
 

@@ -7,7 +7,14 @@
 #include "cli/args.h"
 #include "study/served_arms.h"
 
+namespace CLI {
+class App;
+}
+
 namespace kv::cli {
+
+/// The options about who answers, where it is not kvscale's own engine.
+void add_servers(CLI::App* c, DecideArgs& args);
 
 /// The servers' key from an environment variable or a file, so that it is in no list of processes;
 /// empty when neither is named. Throws ValueError for both, and for a key that no header takes.

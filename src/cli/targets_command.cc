@@ -34,8 +34,10 @@ KvGeometry geometry_of(const std::string& model) {
 
 OrderedJson json_row(const TargetRow& row) {
   OrderedJson layouts = OrderedJson::object();
-  for (const LayoutSupport& l : row.layouts) {
-    layouts[std::string(l.layout)] = {{"runs", l.supported}, {"math", l.math}, {"note", l.note}};
+  for (const auto part : {row.layouts, row.own_layouts}) {
+    for (const LayoutSupport& l : part) {
+      layouts[std::string(l.layout)] = {{"runs", l.supported}, {"math", l.math}, {"note", l.note}};
+    }
   }
   return {{"target", row.name},     {"engine", row.engine},
           {"backend", row.backend}, {"version", row.versions},

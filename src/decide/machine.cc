@@ -9,10 +9,18 @@
 
 namespace kv {
 
+std::span<const ArmLayout> decided_layouts(std::string_view target) {
+  static constexpr std::array<ArmLayout, 1> kQ8 = {ArmLayout::kQ8Block};
+  if (target.starts_with("llama-server")) return kQ8;
+  return kFp8Layouts;
+}
+
 std::string_view name(Outcome outcome) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "KEEP_SCALE_ONE", "CALIBRATE_PER_TENSOR", "STATIC_PER_HEAD", "DYNAMIC_PER_TOKEN_HEAD",
-      "SELECTIVE_BF16", "REJECT_FP8",           "INCONCLUSIVE"};
+  constexpr std::array<std::string_view, 9> kNames = {"KEEP_SCALE_ONE",  "CALIBRATE_PER_TENSOR",
+                                                      "STATIC_PER_HEAD", "DYNAMIC_PER_TOKEN_HEAD",
+                                                      "SELECTIVE_BF16",  "KEEP_Q8_0",
+                                                      "REJECT_FP8",      "REJECT_Q8_0",
+                                                      "INCONCLUSIVE"};
   return kNames.at(static_cast<size_t>(outcome));
 }
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ namespace kv {
 /// The FP8 layouts, cheapest in metadata first: the order in which they are tried.
 inline constexpr std::array<ArmLayout, 4> kFp8Layouts = {
     ArmLayout::kFp8Scale1, ArmLayout::kFp8Tensor, ArmLayout::kFp8Head, ArmLayout::kFp8TokenHead};
+
+/// What is compared for a target, in the order in which it is tried: the FP8 layouts, or of an
+/// engine that has none its own 8-bit layout.
+std::span<const ArmLayout> decided_layouts(std::string_view target);
 
 /// "look 2 of 3: ", or nothing where there is one.
 std::string at_look(const Look& look);
@@ -51,6 +56,7 @@ class Machine {
 
   // states_localise.cc: where the loss sits, and trials of what that suggests.
   Step localise();
+  std::span<const ArmLayout> layouts() const { return decided_layouts(options_.target); }
   std::optional<Step> try_selective(ArmLayout base);
   std::optional<Step> try_arm(const ArmSpec& candidate);
   std::optional<Step> try_launchable(const ArmSpec& candidate);

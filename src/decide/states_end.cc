@@ -23,6 +23,8 @@ Outcome outcome_of(const ArmSpec& candidate) {
       return Outcome::kStaticPerHead;
     case ArmLayout::kFp8TokenHead:
       return Outcome::kDynamicPerTokenHead;
+    case ArmLayout::kQ8Block:
+      return Outcome::kKeepQ8;
     case ArmLayout::kFp8DsMla:
     case ArmLayout::kBf16:
       break;
@@ -257,7 +259,8 @@ Verdict Machine::accept(const ArmSpec& candidate, const Comparison& decided) {
 
 Verdict Machine::reject(const std::string& sub_reason, const std::string& sentence) {
   Verdict verdict = verdict_;
-  verdict.outcome = Outcome::kRejectFp8;
+  verdict.outcome =
+      layouts().front() == ArmLayout::kQ8Block ? Outcome::kRejectQ8 : Outcome::kRejectFp8;
   verdict.sub_reason = sub_reason;
   verdict.sentence = sentence;
   finish(verdict);
@@ -286,9 +289,9 @@ Verdict Machine::too_few(const std::string& what, double n_required) {
 
 /// What every verdict carries: the exit code, the notices and the commands that come next.
 void Machine::finish(Verdict& verdict) const {
-  verdict.exit_code = is_accepting(verdict.outcome)            ? kExitAccept
-                      : verdict.outcome == Outcome::kRejectFp8 ? kExitReject
-                                                               : kExitInconclusive;
+  verdict.exit_code = is_accepting(verdict.outcome)   ? kExitAccept
+                      : is_rejecting(verdict.outcome) ? kExitReject
+                                                      : kExitInconclusive;
   verdict.divergence = divergence_rows(records_);
   verdict.count_errors = count_error_rows(records_);
   if (options_.tasks_from_generators) {

@@ -97,7 +97,7 @@ void Machine::test_representative(const std::string& block) {
 }
 
 Step Machine::screen() {
-  const auto first = std::ranges::find_if(kFp8Layouts, [&](ArmLayout layout) {
+  const auto first = std::ranges::find_if(layouts(), [&](ArmLayout layout) {
     return std::ranges::find(supported_, layout) != supported_.end() && !out_.contains(layout);
   });
   const ArmSpec candidate = arm(*first);
@@ -144,6 +144,10 @@ Step Machine::screen() {
 }
 
 Step Machine::calibrate() {
+  if (layouts().front() == ArmLayout::kQ8Block) {
+    trace("CALIBRATE", "", "", "q8_0 has no scales to calibrate and no finer layout");
+    return reject("QUALITY", "q8_0 loses, and llama-server has no other cache of 8 bits");
+  }
   if (!is_usable(ArmLayout::kFp8Tensor)) {
     trace("CALIBRATE", "", "", "one calibrated scale per layer does not run -> LOCALISE");
     return localise();
@@ -158,8 +162,7 @@ Step Machine::calibrate() {
 /// One look at E2. Nothing: go on, to the next look or, after the last one, to LOCALISE.
 std::optional<Step> Machine::calibrate_at(const Look& look) {
   if (is_localising_) return std::nullopt;  // an earlier look sent it there
-  const auto first =
-      std::ranges::find_if(kFp8Layouts, [&](ArmLayout one) { return is_usable(one); });
+  const auto first = std::ranges::find_if(layouts(), [&](ArmLayout one) { return is_usable(one); });
   const bool has_screened = *first != ArmLayout::kFp8Tensor;
   const std::string first_text = text(*first);
   std::vector<std::string> arms = {std::string(kControlArm)};

@@ -70,7 +70,7 @@ std::optional<Step> Machine::preflight() {
   if (auto step = read_facts()) return step;
   if (auto step = find_support()) return step;
   std::vector<std::string> usable;
-  for (const ArmLayout layout : kFp8Layouts) {
+  for (const ArmLayout layout : layouts()) {
     if (is_usable(layout)) usable.push_back(text(layout));
   }
   if (!usable.empty()) {
@@ -96,15 +96,15 @@ std::optional<Step> Machine::read_facts() {
       return inconclusive(fact.rule, fact.text);
     }
     const auto layout =
-        std::ranges::find(kFp8Layouts, fact.layout, [](ArmLayout one) { return name(one); });
-    if (layout != kFp8Layouts.end()) out_[*layout] = &fact;
+        std::ranges::find(layouts(), fact.layout, [](ArmLayout one) { return name(one); });
+    if (layout != layouts().end()) out_[*layout] = &fact;
   }
   return std::nullopt;
 }
 
 std::optional<Step> Machine::find_support() {
   std::vector<std::string> unknown;
-  for (const ArmLayout layout : kFp8Layouts) {
+  for (const ArmLayout layout : layouts()) {
     const auto found = std::ranges::find_if(records_.supports, [&](const SupportRecord& record) {
       return record.layout == name(layout) && record.target == options_.target;
     });

@@ -23,13 +23,18 @@ enum class Outcome {
   kStaticPerHead,
   kDynamicPerTokenHead,
   kSelectiveBf16,
+  kKeepQ8,  // llama.cpp's q8_0, which is not FP8
   kRejectFp8,
+  kRejectQ8,
   kInconclusive,
 };
 
 /// "KEEP_SCALE_ONE", "CALIBRATE_PER_TENSOR", ..., "INCONCLUSIVE".
 std::string_view name(Outcome outcome);
 inline bool is_accepting(Outcome outcome) { return outcome < Outcome::kRejectFp8; }
+inline bool is_rejecting(Outcome outcome) {
+  return outcome == Outcome::kRejectFp8 || outcome == Outcome::kRejectQ8;
+}
 
 /// One bucket of a paired comparison: arm minus reference, a loss is negative.
 struct BucketRow {

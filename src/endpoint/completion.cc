@@ -203,6 +203,12 @@ Generated CompletionClient::generate_llama(const GenerateRequest& request) {
   out.text = reply.at("content").text();
   out.ended = reply.at("stop_type").text() != "limit";
   read_tokens(reply, "tokens", request, out);
+  if (reply.has("completion_probabilities")) {
+    const Reply list = reply.at("completion_probabilities");
+    for (size_t i = 0; i < list.size(); ++i) {
+      out.logprobs.push_back(static_cast<float>(list.at(i).at("logprob").logprob()));
+    }
+  }
   // It knows no stop ids: what stands behind one was not asked for.
   const auto stop = std::ranges::find_first_of(out.tokens, request.stop_ids);
   if (stop == out.tokens.end()) return out;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,9 +37,15 @@ struct GenerateRequest {
 struct Generated {
   std::vector<int32_t> tokens;  // without the stop id
   bool has_tokens = false;      // false: the server tells texts only
+  std::vector<float> logprobs;  // nats, of the tokens; empty: the server was not asked
   std::string text;
   bool ended = false;    // by a stop rule, not by max_tokens
   std::string reply_id;  // the server's, where it gives one
+};
+
+/// Tokens of a streamed answer, as the server counted them; 0: it does not say.
+struct StreamedCounts {
+  int64_t input_tokens = 0, output_tokens = 0;
 };
 
 /// What the server thinks of one token of a prompt, given those before it.
@@ -60,6 +67,12 @@ class CompletionClient {
 
   /// Throws IoError with what the server said when it refuses the request.
   Generated generate(const GenerateRequest& request);
+
+  /// The same as a stream, of exactly max_tokens tokens where the engine can be told so: `arrived`
+  /// is called, as they come, with the number of tokens of each piece. Returns what the server
+  /// counted, 0 where it does not.
+  StreamedCounts stream(const GenerateRequest& request,
+                        const std::function<void(int64_t tokens)>& arrived);
 
   /// The logprobs of tokens 1, 2, ... of the prompt: one fewer than it has. Throws ValueError for
   /// fewer than two tokens, UnsupportedError for a dialect that does not give them.

@@ -117,6 +117,7 @@ struct HttpClient::Pool {
 /// What one attempt is told and what comes back.
 struct HttpClient::Transfer {
   int64_t limit = 0;
+  bool anew = false;  // on a connection that nothing else uses
   const std::atomic<bool>* stop = nullptr;
   const std::function<bool(std::string_view)>* event = nullptr;
 
@@ -205,6 +206,10 @@ HttpReply HttpClient::get(const std::string& route) {
   return request("GET", route, nullptr, nullptr);
 }
 
+HttpReply HttpClient::get_anew(const std::string& route) {
+  return request("GET", route, nullptr, nullptr, true);
+}
+
 HttpReply HttpClient::post(const std::string& route, const std::string& json) {
   return request("POST", route, &json, nullptr);
 }
@@ -238,6 +243,10 @@ int HttpClient::attempt(const std::string& route, const std::string* json, Trans
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, Transfer::on_progress);
   curl_easy_setopt(handle, CURLOPT_XFERINFODATA, &transfer);
+  if (transfer.anew) {
+    curl_easy_setopt(handle, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(handle, CURLOPT_FORBID_REUSE, 1L);
+  }
   if (is_loopback_) curl_easy_setopt(handle, CURLOPT_PROXY, "");
   if (json != nullptr) {
     headers.add("Content-Type: application/json");
@@ -257,13 +266,14 @@ int HttpClient::attempt(const std::string& route, const std::string* json, Trans
 
 HttpReply HttpClient::request(const std::string& method, const std::string& route,
                               const std::string* json,
-                              const std::function<bool(std::string_view)>* event) {
+                              const std::function<bool(std::string_view)>* event, bool anew) {
   const std::string what = describe(method, route);
   Milliseconds next_pause = options_.first_pause;
   for (int number = 1;; ++number) {
     check_stop();
     Transfer transfer;
     transfer.limit = options_.max_reply_bytes;
+    transfer.anew = anew;
     transfer.stop = options_.stop;
     transfer.event = event;
     transfer.handle = pool_->take();

@@ -57,6 +57,9 @@ class HttpClient {
   HttpReply get(const std::string& route);
   HttpReply post(const std::string& route, const std::string& json);
 
+  /// As get(), on a connection of its own: behind one address another server may answer it.
+  HttpReply get_anew(const std::string& route);
+
   /// Server-sent events: `event` gets the text after each "data:"; false ends the transfer. The
   /// limit on bytes holds for the whole stream. Not tried again once an event was delivered. Throws
   /// as post() does, and IoError for a status that is no success.
@@ -79,7 +82,7 @@ class HttpClient {
   struct Pool;
   struct Transfer;
   HttpReply request(const std::string& method, const std::string& route, const std::string* json,
-                    const std::function<bool(std::string_view)>* event);
+                    const std::function<bool(std::string_view)>* event, bool anew = false);
   int attempt(const std::string& route, const std::string* json, Transfer& transfer);
   void pause(std::chrono::milliseconds time) const;
   void check_stop() const;

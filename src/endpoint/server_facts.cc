@@ -151,7 +151,60 @@ void add_sglang_info(CompletionClient& client, ServerFacts& facts) {
   facts.cache_tokens = number("max_total_num_tokens");
 }
 
+/// llama-server's /props; its cache is named in the log alone.
+void add_llama_props(CompletionClient& client, ServerFacts& facts) {
+  HttpClient& http = client.http();
+  const std::string where = http.describe("GET", "/props");
+  const HttpReply reply = http.get("/props");
+  if (!reply.is_ok()) return;
+  const nlohmann::json json = parse_json(reply.body, where);
+  const Reply props(json, where);
+  if (props.has("build_info")) facts.version = props.at("build_info").text();
+  if (props.has("model_alias")) facts.model = props.at("model_alias").text();
+  if (!props.has("default_generation_settings")) return;
+  const Reply settings = props.at("default_generation_settings");
+  if (settings.has("n_ctx")) facts.max_model_len = settings.at("n_ctx").integer(0, INT64_MAX);
+}
+
+/// "llama_kv_cache: size =   23.91 MiB (  2048 cells,  30 layers,  1/1 seqs), K (q8_0):   11.95
+/// MiB, V (q8_0):   11.95 MiB"; a model with windows has two such lines.
+void add_llama_cache_line(std::string_view line, ServerFacts& facts) {
+  constexpr int64_t kCells = 256;  // a cache's length is a multiple of it
+  const auto word = [&](std::string_view before, std::string_view ends) {
+    std::string_view text = line;
+    const size_t at = text.find(before);
+    if (at == std::string_view::npos) return std::string_view();
+    text.remove_prefix(at + before.size());
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    return text.substr(0, text.find_first_of(ends));
+  };
+  const std::string_view size = word("size =", " "), k = word("K (", ")"), v = word("V (", ")");
+  double mebibytes = 0;
+  const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), mebibytes);
+  const bool is_size = error == std::errc{} && end == size.data() + size.size();
+  if (!is_size || !(mebibytes >= 0 && mebibytes < 1e9) || k.empty() || v.empty()) return;
+  facts.cache_bytes += static_cast<int64_t>(mebibytes * 1048576);
+  facts.cache_tokens = std::max(facts.cache_tokens, number_in(word("MiB (", " ")));
+  facts.block_size = kCells;
+  facts.cache_dtype = k == v ? std::string(k) : fmt::format("{} and {}", k, v);
+}
+
+/// Values that are turned before they are quantized are another format than those that are not.
+void add_llama_rotation(std::string_view line, ServerFacts& facts) {
+  for (const std::string_view side : {"k", "v"}) {
+    const auto turned = between(line, fmt::format("n_rot_{} = ", side), ", ");
+    if (number_in(turned) == 0) continue;
+    facts.cache_layout += fmt::format("{}{} rotated in groups of {}",
+                                      facts.cache_layout.empty() ? "" : ", ", side, turned);
+  }
+}
+
 void add_log_line(std::string_view line, ServerFacts& facts) {
+  if (facts.engine == name(Dialect::kLlamaServer)) {
+    if (line.find("llama_kv_cache") == std::string_view::npos) return;
+    if (line.find(" cells") != std::string_view::npos) add_llama_cache_line(line, facts);
+    return add_llama_rotation(line, facts);
+  }
   if (const auto v = between(line, "LLM engine (v", ")"); !v.empty()) facts.version = v;
   if (const auto v = between(line, " dtype=", ",) "); !v.empty() && facts.model_dtype.empty()) {
     facts.model_dtype = v;
@@ -249,6 +302,7 @@ ServerFacts read_server_facts(CompletionClient& client) {
       add_sglang_info(client, facts);
       break;
     case Dialect::kLlamaServer:
+      add_llama_props(client, facts);
       break;
   }
   return facts;

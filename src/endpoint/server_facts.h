@@ -36,7 +36,7 @@ struct ServerFacts {
 /// of another form than the route promises throws FormatError.
 ServerFacts read_server_facts(CompletionClient& client);
 
-/// Adds what the log of a vLLM server says.
+/// Adds what the log of a server of `facts.engine` says: vLLM, llama-server (from -lv 4 on).
 void add_log_facts(std::string_view log, ServerFacts& facts);
 
 /// The labels of the first sample of a metric in the Prometheus text format; empty when it is not

@@ -13,21 +13,22 @@
 namespace kv {
 namespace {
 
-constexpr std::array<std::pair<ArmLayout, std::string_view>, 6> kLayouts = {
+constexpr std::array<std::pair<ArmLayout, std::string_view>, 7> kLayouts = {
     {{ArmLayout::kBf16, "bf16"},
      {ArmLayout::kFp8Scale1, "fp8_scale1"},
      {ArmLayout::kFp8Tensor, "fp8_tensor"},
      {ArmLayout::kFp8Head, "fp8_head"},
      {ArmLayout::kFp8TokenHead, "fp8_token_head"},
-     {ArmLayout::kFp8DsMla, "fp8_ds_mla"}}};
+     {ArmLayout::kFp8DsMla, "fp8_ds_mla"},
+     {ArmLayout::kQ8Block, "q8_0"}}};
 
 ArmLayout parse_layout(std::string_view word) {
   const auto distance = [&](const auto& layout) { return edit_distance(word, layout.second); };
   const auto nearest = std::ranges::min_element(kLayouts, {}, distance);
   if (nearest->second == word) return nearest->first;
   throw ValueError(
-      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head or "
-                  "fp8_ds_mla, found \"{}\"; did you mean {}?",
+      fmt::format("arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head, "
+                  "fp8_ds_mla or q8_0, found \"{}\"; did you mean {}?",
                   word, nearest->second));
 }
 
@@ -124,6 +125,8 @@ Format stored_format(ArmLayout layout) {
       return Format::kE4m3PerTokenHead;
     case ArmLayout::kFp8DsMla:
       return Format::kE4m3PerTokenTile;
+    case ArmLayout::kQ8Block:
+      return Format::kQ8Block32;
   }
   throw ValueError("arm: layout outside the enumeration");
 }

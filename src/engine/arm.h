@@ -20,6 +20,7 @@ enum class ArmLayout : uint8_t {
   kFp8TokenHead,  // "fp8_token_head": one scale per token and KV head, computed at the write,
                   // stored in the page
   kFp8DsMla,  // "fp8_ds_mla": latents (MLA) with a scale per token and 128 values, the rest BF16
+  kQ8Block,   // "q8_0": llama.cpp's blocks of 32 with an F16 scale; of servers only
 };
 
 std::string_view name(ArmLayout layout);

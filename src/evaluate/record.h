@@ -177,9 +177,11 @@ struct ServedRecord {
   int64_t block_size = 0, cache_tokens = 0, cache_bytes = 0;  // observed; 0: it does not say
   int64_t expected_tokens = 0;  // that the arithmetic of `plan` gives for these bytes; 0: unknown
   std::vector<std::string> warnings;  // of its log
-  double nll = 0;                     // mean nats; of the tokens that have a logprob
-  double same_top = -1;               // share that is the greedy choice; -1: it does not say
-  std::vector<float> logprobs;  // of the text's tokens from the second on; empty: it gives none
+  double nll = 0;        // mean nats of the tokens that have a logprob; 0: no prefill lane
+  double same_top = -1;  // share that is the greedy choice; -1: it does not say
+  // Of the text's tokens from the second on; without a prefill lane of what it wrote after the
+  // text. Empty: it gives none.
+  std::vector<float> logprobs;
 };
 
 /// What an arm really was while it ran, from the dispatcher and the allocator: a run that is taken

@@ -58,7 +58,7 @@ std::string outcome(const RunRow& run) {
 
 const char* outcome_css(const Verdict& verdict) {
   if (is_accepting(verdict.outcome)) return "outcome accept";
-  return verdict.outcome == Outcome::kRejectFp8 ? "outcome reject" : "outcome";
+  return is_rejecting(verdict.outcome) ? "outcome reject" : "outcome";
 }
 
 void add_run(Markup& html, const RunRow& run, size_t number) {

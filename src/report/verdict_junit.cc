@@ -61,7 +61,7 @@ std::string xml_text(const std::string& text) {
 TestCase verdict_case(const Verdict& verdict) {
   TestCase out{"verdict", Result::kPassed, std::string(name(verdict.outcome)), verdict.sentence};
   if (!verdict.sub_reason.empty()) out.rule += ": " + verdict.sub_reason;
-  if (verdict.outcome == Outcome::kRejectFp8) out.result = Result::kFailure;
+  if (is_rejecting(verdict.outcome)) out.result = Result::kFailure;
   if (verdict.outcome == Outcome::kInconclusive) out.result = Result::kError;
   // Accepted, but its directory is not what the engine must load.
   if (is_accepting(verdict.outcome) && verdict.exit_code != 0) {

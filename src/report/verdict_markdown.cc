@@ -17,7 +17,7 @@ namespace {
 
 int color_of(const Verdict& verdict) {
   if (is_accepting(verdict.outcome)) return kGreen;
-  return verdict.outcome == Outcome::kRejectFp8 ? kRed : kYellow;
+  return is_rejecting(verdict.outcome) ? kRed : kYellow;
 }
 
 /// Text inside a Markdown table: a bar would end the cell.

@@ -20,7 +20,7 @@ namespace {
 
 void add_outcome(Markup& html, const Verdict& verdict) {
   const char* css = is_accepting(verdict.outcome)            ? "outcome accept"
-                    : verdict.outcome == Outcome::kRejectFp8 ? "outcome reject"
+                    : is_rejecting(verdict.outcome) ? "outcome reject"
                                                              : "outcome";
   html.open("div", {{"class", css}});
   html.leaf("p", outcome_words(verdict), {{"class", "word"}});

@@ -49,6 +49,7 @@ std::string pass_sentence(const ArmTable& table, const DecideOptions& options) {
 
 std::string outcome_words(const Verdict& verdict) {
   if (is_accepting(verdict.outcome)) return "Deploy " + verdict.layout;
+  if (verdict.outcome == Outcome::kRejectQ8) return "Do not store the cache in q8_0";
   if (verdict.outcome == Outcome::kRejectFp8) return "Do not store the cache in FP8";
   return "No verdict yet";
 }

@@ -23,8 +23,12 @@ CapacityRecord capacity_of(const ArmSpec& arm, const Model& model, int64_t token
     out.arm_bytes += cache_bytes(model.geometry(), ArmSpec{}.formats(layers), kept).code_bytes -
                      cache_bytes(model.geometry(), arm.formats(layers), kept).code_bytes;
   }
-  const KvCache cache(model.geometry(), arm.formats(layers), kBlock, 1, PageOrder::kNhd);
   out.planned_bytes = block_bytes(model.geometry(), arm.formats(layers), kBlock);
+  if (arm.layout == ArmLayout::kQ8Block) {  // what a server of it allocates is seen there
+    out.allocated_bytes = out.planned_bytes;
+    return out;
+  }
+  const KvCache cache(model.geometry(), arm.formats(layers), kBlock, 1, PageOrder::kNhd);
   out.allocated_bytes = cache.allocated_bytes();
   if (out.allocated_bytes != out.planned_bytes) {
     throw Error(

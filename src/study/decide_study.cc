@@ -24,11 +24,6 @@ namespace {
 
 constexpr size_t kArmsPerPass = 8;  // caches of so many arms exist at a time
 
-std::string example_record_id(const std::string& block, const std::string& arm,
-                              const std::string& example) {
-  return fmt::format("{}/{}/{}", block, arm, example);
-}
-
 std::string sha256_of(const std::filesystem::path& path) {
   const MappedFile file(path);
   return sha256_hex({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
@@ -45,6 +40,11 @@ StudyOptions with_source_of_tasks(StudyOptions options, std::span<const Prompt> 
 }
 
 }  // namespace
+
+std::string DecideStudy::example_record_id(const std::string& block, const std::string& arm,
+                                           const std::string& example) {
+  return fmt::format("{}/{}/{}", block, arm, example);
+}
 
 DecideStudy::DecideStudy(std::shared_ptr<const Model> model, const Tokenizer& tokenizer,
                          std::span<const Prompt> prompts, CalibrationSource source,

@@ -48,6 +48,8 @@ class DecideStudy {
   const std::map<std::string, std::vector<Document>>& documents() const { return blocks_.made(); }
 
  private:
+  static std::string example_record_id(const std::string& block, const std::string& arm,
+                                       const std::string& example);
   void answer_ask(const Ask& ask);
   void record_support(const Ask& ask);
   void record_capacity(const Ask& ask);

@@ -20,12 +20,13 @@ PreflightFact fact_of(const ArmSpec& arm, const char* rule, const std::string& t
 }
 
 bool is_sixteen_bit(const std::string& dtype) {
-  return dtype == "bfloat16" || dtype == "float16" || dtype == "bf16";
+  return dtype == "bfloat16" || dtype == "float16" || dtype == "bf16" || dtype == "f16";
 }
 
 /// Cache dtypes that an engine may declare for a layout, beside "auto".
 bool is_dtype_of(ArmLayout layout, const std::string& dtype) {
   if (layout == ArmLayout::kBf16) return is_sixteen_bit(dtype);
+  if (layout == ArmLayout::kQ8Block) return dtype == "q8_0";
   if (layout == ArmLayout::kFp8TokenHead) return dtype == "fp8_per_token_head";
   return dtype == "fp8" || dtype == "fp8_e4m3";
 }
@@ -160,22 +161,20 @@ std::vector<PreflightFact> contradictions(const std::vector<LayerGeometry>& laye
   const size_t n = record.logprobs.size();
   if (equals(ArmLayout::kBf16)) {
     out.push_back(fact_of(arm, "BACKEND_FALLBACK",
-                          fmt::format("all {} logprobs of the text equal the control's to the last "
+                          fmt::format("all {} logprobs equal the control's to the last "
                                       "bit: nothing is quantized",
                                       n)));
   } else if (arm.needs_scales() && equals(ArmLayout::kFp8Scale1)) {
-    out.push_back(
-        fact_of(arm, "SCALES_NOT_APPLIED",
-                fmt::format("all {} logprobs of the text equal those of fp8_scale1 to the "
-                            "last bit: the scales did not arrive",
-                            n)));
+    out.push_back(fact_of(arm, "SCALES_NOT_APPLIED",
+                          fmt::format("all {} logprobs equal those of fp8_scale1 to the "
+                                      "last bit: the scales did not arrive",
+                                      n)));
   } else if (arm.layout == ArmLayout::kFp8Head && layers.front().num_kv_heads > 1 &&
              equals(ArmLayout::kFp8Tensor)) {
-    out.push_back(
-        fact_of(arm, "BACKEND_FALLBACK",
-                fmt::format("all {} logprobs of the text equal those of fp8_tensor to the "
-                            "last bit: one scale serves all heads",
-                            n)));
+    out.push_back(fact_of(arm, "BACKEND_FALLBACK",
+                          fmt::format("all {} logprobs equal those of fp8_tensor to the "
+                                      "last bit: one scale serves all heads",
+                                      n)));
   }
   return out;
 }

@@ -34,16 +34,21 @@ std::vector<std::vector<Answer>> ServedRunner::answer(const Document& document,
                                                       std::span<const RunnerArm> arms) {
   std::vector<std::vector<Answer>> out;
   for (const RunnerArm& arm : arms) {
-    const auto found = servers_.find(served_key(arm.arm.spec));
-    if (found == servers_.end()) {
-      throw ValueError(fmt::format("server: expected one of {}, found none", arm.name));
-    }
     std::vector<Answer>& answers = out.emplace_back();
     for (const Question& question : document.questions) {
-      answers.push_back(answer_one(*found->second, document, question));
+      answers.push_back(answer(document, question, arm));
     }
   }
   return out;
+}
+
+Answer ServedRunner::answer(const Document& document, const Question& question,
+                            const RunnerArm& arm) {
+  const auto found = servers_.find(served_key(arm.arm.spec));
+  if (found == servers_.end()) {
+    throw ValueError(fmt::format("server: expected one of {}, found none", arm.name));
+  }
+  return answer_one(*found->second, document, question);
 }
 
 Answer ServedRunner::answer_one(ServedArm& server, const Document& document,

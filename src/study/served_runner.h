@@ -31,6 +31,9 @@ class ServedRunner : public Runner {
   std::vector<std::vector<Answer>> answer(const Document& document,
                                           std::span<const RunnerArm> arms) override;
 
+  /// One question alone.
+  Answer answer(const Document& document, const Question& question, const RunnerArm& arm);
+
  private:
   Answer answer_one(ServedArm& server, const Document& document, const Question& question) const;
   void generate(ServedArm& server, const std::vector<int32_t>& prompt, const Question& question,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "decide/machine.h"
 #include "decide/thresholds.h"
@@ -24,7 +25,8 @@ namespace kv {
 namespace {
 
 constexpr size_t kProbeTokens = 512;
-constexpr int64_t kWrittenTokens = 12;
+constexpr int64_t kWrittenTokens = 12, kProbeWritten = 32;
+constexpr int64_t kLeastContext = 288;  // the control's check, and what it writes after that
 
 bool rules_out_a_layout(const PreflightFact& fact) {
   return fact.rule == "BACKEND_FALLBACK" || fact.rule == "NUMERIC_FAULT" ||
@@ -69,7 +71,7 @@ bool DecideStudy::is_worth_asking() const {
     if (!rules_out_a_layout(fact)) return false;
     out.insert(fact.layout);
   }
-  return std::ranges::any_of(kFp8Layouts,
+  return std::ranges::any_of(decided_layouts(options_.decide.target),
                              [&](ArmLayout one) { return !out.contains(std::string(name(one))); });
 }
 
@@ -84,7 +86,7 @@ void DecideStudy::served_preflight() {
   std::vector<ArmSpec> candidates = served_->arms.candidates();
   // As decide tries them: what scale 1.0 says is known before a calibrated arm is held against it.
   std::ranges::stable_sort(candidates, {}, &ArmSpec::layout);
-  for (const ArmLayout layout : kFp8Layouts) {
+  for (const ArmLayout layout : decided_layouts(options_.decide.target)) {
     if (std::ranges::find(candidates, layout, &ArmSpec::layout) != candidates.end()) continue;
     facts_.push_back({"NOT_SERVED", false, std::string(name(layout)), "",
                       fmt::format("{}: no server of it was named", name(layout))});
@@ -131,6 +133,14 @@ void DecideStudy::probe(const ArmSpec& arm) {
                       fmt::format("{}: {}", key, error.what())});
     return;
   }
+  // What every server is asked first, beside the questions.
+  if (const int64_t most = server->facts.max_model_len; most > 0 && most < kLeastContext) {
+    facts_.push_back({"LENGTH_MISMATCH", false, "", "",
+                      fmt::format("{}: the server takes {} tokens; what it thinks of kvscale's own "
+                                  "text needs {}",
+                                  key, most, kLeastContext)});
+    return;
+  }
   ServedRecord record;
   record.arm = key;
   record.server = server->facts.text();
@@ -158,7 +168,9 @@ void DecideStudy::probe(const ArmSpec& arm) {
 /// What the server thinks of kvscale's own text.
 void DecideStudy::add_prefill(const ArmSpec& arm, ServedArm& server, ServedRecord& record) {
   std::vector<int32_t> tokens = tokenizer_.encode(own_text());
-  const auto room = static_cast<size_t>(model_->spec().max_positions - kWrittenTokens);
+  int64_t most = model_->spec().max_positions;
+  if (server.facts.max_model_len > 0) most = std::min(most, server.facts.max_model_len);
+  const auto room = static_cast<size_t>(most - kProbeWritten);
   tokens.resize(std::min({tokens.size(), kProbeTokens, room}));
   std::string lane = "no prefill lane";
   try {
@@ -176,6 +188,12 @@ void DecideStudy::add_prefill(const ArmSpec& arm, ServedArm& server, ServedRecor
                        record.nll, record.logprobs.size());
   } catch (const UnsupportedError& error) {
     lane += fmt::format(" ({}): judged on the decode lane alone", error.what());
+    // What it writes tells caches apart as well, where it says how sure it was.
+    tokens.resize(std::min(tokens.size(), kProbeTokens / 2));
+    record.logprobs = server.client.generate({tokens, kProbeWritten, {}, true}).logprobs;
+    if (!record.logprobs.empty()) {
+      lane += fmt::format("; logprobs of {} tokens that it wrote", record.logprobs.size());
+    }
   }
   notices_.push_back(fmt::format("served: {}: {}; {}", served_key(arm), record.server, lane));
   for (const std::string& warning : record.warnings) {
@@ -191,7 +209,7 @@ void DecideStudy::check_probe(const ArmSpec& arm, const ServerFacts& server,
   const ServedRecord* control = served_->probes.empty() ? nullptr : &served_->probes.front();
   for (PreflightFact& fact : found) {
     fact.record = record.record_id;
-    if (control != nullptr && !record.logprobs.empty()) {
+    if (control != nullptr && record.nll > 0) {
       fact.text += fmt::format(" (prefill lane: {:.4f} nats a token, the control {:.4f})",
                                record.nll, control->nll);
     }
@@ -212,10 +230,17 @@ PreflightFact DecideStudy::served_control_fact(ServedArm& server, const ServedRe
   const auto count = static_cast<size_t>(own.tokens);
   tokens.resize(count + 1);
   ControlCheck check = own;
-  if (!record.logprobs.empty()) check.perplexity = std::exp(mean_nll(record.logprobs, count));
+  if (record.nll > 0) check.perplexity = std::exp(mean_nll(record.logprobs, count));
   const Generated written = server.client.generate({tokens, kWrittenTokens, {}, false});
   check.continuation = written.text;
-  notices_.push_back("the served BF16 control: " + check.text());
+  notices_.push_back(
+      record.nll > 0
+          ? "the served BF16 control: " + check.text()
+          : fmt::format(
+                "the served 16-bit control gives no logprobs of the prompt: that it has the "
+                "model's weights was not tested; after kvscale's own text it writes \"{}\", "
+                "the model on kvscale's own engine \"{}\"",
+                written.text, own.continuation));
   const double apart = std::abs(std::log(check.perplexity) - own_nll);
   if (!(apart <= thresholds::kServedNllDifference)) {
     return {
@@ -259,24 +284,26 @@ void DecideStudy::score_served(const std::vector<const Document*>& documents,
       const ArmSpec& spec = jobs[end++].arm.arm.spec;
       served_->runner.use(spec, served_->arms.open(spec, [&] { progress_.check(); }));
     }
-    std::vector<std::vector<Answer>> answers(end - begin);
+    std::mutex one_writer;
     Jobs work;
     work.count = end - begin;
     work.workers = static_cast<size_t>(served_->concurrency);
+    // An answer is a record as soon as it is there: whatever is killed, what was answered stays.
     work.work = [&](size_t i) {
       const ServedJob& job = jobs[begin + i];
-      answers[i] = served_->runner.answer(*job.document, {&job.arm, 1}).front();
+      for (const Question& question : job.document->questions) {
+        {
+          const std::lock_guard lock(one_writer);
+          if (log_.has(example_record_id(block, job.arm.name, question.id))) continue;
+        }
+        const Answer answer = served_->runner.answer(*job.document, question, job.arm);
+        const ExampleRecord record = judge(*job.document, question, answer, block, job.arm.name);
+        const std::lock_guard lock(one_writer);
+        log_.append(record);
+      }
     };
     work.done = [&](size_t i) {
-      const ServedJob& job = jobs[begin + i];
-      std::vector<ExampleRecord> records;
-      for (size_t q = 0; q < job.document->questions.size(); ++q) {
-        ExampleRecord record =
-            judge(*job.document, job.document->questions[q], answers[i][q], block, job.arm.name);
-        if (!log_.has(record.record_id)) records.push_back(std::move(record));
-      }
-      log_.append(records);
-      done += std::ssize(job.document->context);
+      done += std::ssize(jobs[begin + i].document->context);
       progress_.update(stage, done, total, "tokens");
     };
     work.check = [&] { progress_.check(); };

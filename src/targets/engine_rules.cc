@@ -11,8 +11,9 @@
 namespace kv {
 namespace {
 
-constexpr std::array<const EngineRules*, 5> kAll = {&kVllmRules, &kSglangRules, &kTensorRtLlmRules,
-                                                    &kTensorRtLlmLegacyRules, &kEdgeLlmRules};
+constexpr std::array<const EngineRules*, 6> kAll = {&kVllmRules,        &kSglangRules,
+                                                    &kTensorRtLlmRules, &kTensorRtLlmLegacyRules,
+                                                    &kEdgeLlmRules,     &kLlamaServerRules};
 
 std::vector<int> numbers_of(std::string_view version) {
   std::vector<int> numbers;

@@ -61,5 +61,6 @@ extern const EngineRules kSglangRules;
 extern const EngineRules kTensorRtLlmRules;
 extern const EngineRules kTensorRtLlmLegacyRules;
 extern const EngineRules kEdgeLlmRules;
+extern const EngineRules kLlamaServerRules;
 
 }  // namespace kv

@@ -172,6 +172,21 @@ constexpr EngineRule kEdgeLlmRows[] = {
     {K::kOther, "", "", O::kUnknown, k16BitAuto, "", "", Basis::kInferred},
 };
 
+constexpr auto kLlamaServerRows = [] {
+  std::array<EngineRule, static_cast<size_t>(K::kOther) + 1> rows{};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i] = {static_cast<K>(i),
+               "",
+               "",
+               O::kRefused,
+               k16BitAuto,
+               "",
+               "llama-server loads GGUF files, which hold no scales of a cache",
+               Basis::kRead};
+  }
+  return rows;
+}();
+
 }  // namespace
 
 constinit const EngineRules kVllmRules{
@@ -188,5 +203,7 @@ constinit const EngineRules kTensorRtLlmLegacyRules{
     kTensorRtLlmLegacyRows};
 constinit const EngineRules kEdgeLlmRules{
     "edge-llm", "0.10", "TensorRT Edge-LLM of about 0.8 to 0.10, single files read", kEdgeLlmRows};
+constinit const EngineRules kLlamaServerRules{
+    "llama-server", "2026.10", "llama.cpp's server, executed with GGUF files", kLlamaServerRows};
 
 }  // namespace kv

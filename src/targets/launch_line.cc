@@ -12,6 +12,7 @@ std::vector<std::string> command(const TargetRow& row, const std::string& model)
   if (row.engine == "vllm") return {"vllm", "serve", model};
   if (row.engine == "sglang")
     return {"python3", "-m", "sglang.launch_server", "--model-path", model};
+  if (row.engine == "llama-server") return {"llama-server", "-m", model};
   if (row.engine == "edge-llm") return {"tensorrt-edgellm-export", model};
   if (row.engine == "tensorrt-llm-legacy") return {"trtllm-build", "--checkpoint_dir", model};
   return {"trtllm-serve", model};

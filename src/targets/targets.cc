@@ -7,6 +7,7 @@
 
 #include "kvscale/error.h"
 #include "targets/edge_llm.h"
+#include "targets/llama_server.h"
 #include "targets/sglang.h"
 #include "targets/tensorrt_llm.h"
 #include "targets/vllm.h"
@@ -16,8 +17,8 @@ namespace {
 
 std::vector<TargetRow> all_rows() {
   std::vector<TargetRow> rows;
-  for (const auto part :
-       {vllm_targets(), sglang_targets(), tensorrt_llm_targets(), edge_llm_targets()}) {
+  for (const auto part : {vllm_targets(), sglang_targets(), tensorrt_llm_targets(),
+                          edge_llm_targets(), llama_server_targets()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;
@@ -78,12 +79,14 @@ std::string full_target_name(std::string_view name) {
 LayoutSupport support(std::string_view layout, std::string_view target) {
   const TargetRow& row = find_target(target);
   if (layout == "bf16") return {"bf16", true, "bf16", ""};
-  for (const LayoutSupport& one : row.layouts) {
-    if (one.layout == layout) return one;
+  for (const auto part : {row.layouts, row.own_layouts}) {
+    const auto found = std::ranges::find(part, layout, &LayoutSupport::layout);
+    if (found != part.end()) return *found;
   }
+  if (layout == "q8_0") return {"q8_0", false, "q8_0", "q8_0 is llama.cpp's, no FP8 layout"};
   throw ValueError(
-      fmt::format("target {}: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head or "
-                  "fp8_token_head, found \"{}\"",
+      fmt::format("target {}: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, "
+                  "fp8_token_head or q8_0, found \"{}\"",
                   row.name, layout));
 }
 
@@ -109,6 +112,7 @@ LaunchFlags launch_flags(const LaunchRequest& request, std::string_view target) 
   if (row.engine == "tensorrt-llm") return tensorrt_llm_launch_flags(request);
   if (row.engine == "tensorrt-llm-legacy") return tensorrt_llm_legacy_launch_flags(request);
   if (row.engine == "edge-llm") return edge_llm_launch_flags(request);
+  if (row.engine == "llama-server") return llama_server_launch_flags(request);
   return vllm_launch_flags(request, row);
 }
 

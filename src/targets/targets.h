@@ -9,11 +9,11 @@
 
 namespace kv {
 
-/// One FP8 layout on one backend.
+/// One quantized layout on one backend.
 struct LayoutSupport {
-  std::string_view layout;  // "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head"
+  std::string_view layout;  // "fp8_scale1", "fp8_tensor", "fp8_head", "fp8_token_head", "q8_0"
   bool supported = false;
-  std::string_view math;  // numerics of the two matmuls, as arms spell them: "bf16", "fp8"
+  std::string_view math;  // numerics of the two matmuls, as arms spell them: "bf16", "fp8"; "q8_0"
   std::string_view note;  // which backend runs it, what it needs, why it does not run
 };
 
@@ -44,6 +44,7 @@ struct TargetRow {
   HeadDims head_dims;
   PerHeadScales per_head = PerHeadScales::kRefused;
   std::string_view log;  // the line that proves which backend runs; empty: none is printed
+  std::span<const LayoutSupport> own_layouts = {};  // that no other engine has
 };
 
 /// All rows, the default of each engine first.
@@ -54,8 +55,8 @@ std::span<const TargetRow> targets();
 /// runs on.
 const TargetRow& find_target(std::string_view name);
 
-/// "ENGINE:BACKEND", with "@DEVICE" where `name` has one: how a record and a report call the target.
-/// Throws as find_target does.
+/// "ENGINE:BACKEND", with "@DEVICE" where `name` has one: how a record and a report call the
+/// target. Throws as find_target does.
 std::string full_target_name(std::string_view name);
 
 /// "vllm", "sglang", ...: each once, in the table's order.

@@ -103,6 +103,19 @@ TEST(Capacity, EightyLayersAtFullContext) {
 }
 
 // vllm-project reports of kvcached#424: what `plan` must say for two geometries.
+// llama.cpp's blocks: 34 bytes for 32 values.
+TEST(Capacity, BytesPerTokenOfQ8Blocks) {
+  const std::vector<LayerGeometry> layers(30, LayerGeometry{3, 64});
+  const std::vector<LayerFormat> formats(30, LayerFormat{Format::kQ8Block32, Format::kQ8Block32});
+  const CacheBytes bytes = cache_bytes(layers, formats, 1);
+  EXPECT_EQ(bytes.code_bytes, 11'520);
+  EXPECT_EQ(bytes.scale_bytes, 720);
+  EXPECT_EQ(block_bytes(layers, formats, 256), 256 * 12'240);
+  EXPECT_FALSE(is_fp8(Format::kQ8Block32));
+  EXPECT_THROW(PageLayout::make(Format::kQ8Block32, Format::kBf16, 3, 64, 16, PageOrder::kCpu),
+               UnsupportedError);
+}
+
 TEST(Capacity, BytesPerTokenOfInlineScales) {
   EXPECT_EQ(cache_bytes(geometry(32, 8, 128), all(32, Format::kBf16), 1).code_bytes, 131072);
   EXPECT_EQ(cache_bytes(geometry(32, 8, 128), all(32, Format::kE4m3PerHead), 1).code_bytes, 65536);

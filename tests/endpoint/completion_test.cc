@@ -39,7 +39,9 @@ const char* const kSglangScored =
         "input_token_logprobs":[[null,5,null],[-0.5,7,null],[-3.5,9,null]],
         "input_top_logprobs":[null,[[-0.5,7,null]],[[-0.1,4,null]]]}})";
 const char* const kLlamaGenerated =
-    R"({"index":0,"content":" 42\nand","tokens":[216,36,198,500],"stop_type":"limit","stop":true})";
+    R"({"index":0,"content":" 42\nand","tokens":[216,36,198,500],"stop_type":"limit","stop":true,
+        "completion_probabilities":[{"id":216,"token":" ","logprob":-1.5},{"id":36,"logprob":-0.25},
+        {"id":198,"logprob":-0.5},{"id":500,"logprob":-2}]})";
 
 const std::vector<int32_t> kPrompt = {5, 7, 9};
 const std::vector<int32_t> kStops = {2, 198};
@@ -119,6 +121,7 @@ TEST(Completion, LlamaServer) {
   EXPECT_EQ(one.route, "/completion");
   EXPECT_EQ(one.asked.at("return_tokens"), true);
   EXPECT_EQ(out.tokens, (std::vector<int32_t>{216, 36}));  // cut at the stop id
+  EXPECT_EQ(out.logprobs, (std::vector<float>{-1.5F, -0.25F, -0.5F, -2}));
   EXPECT_TRUE(out.ended);
   EXPECT_THROW(one.client.score(kPrompt), UnsupportedError);
 }

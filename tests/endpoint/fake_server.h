@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -48,6 +49,9 @@ struct FakeAnswer {
   std::string bytes;
   bool closes = false;  // the connection, after the bytes
   std::string endless;  // sent again and again behind the bytes until nobody listens
+  // Sent one after the other behind the bytes, each after a pause of so many ms.
+  std::vector<std::string> pieces = {};
+  int piece_ms = 0;
 };
 
 inline FakeAnswer ok(const std::string& body, const std::string& more_headers = "") {
@@ -116,6 +120,11 @@ class FakeServer {
       ++requests_;
       const FakeAnswer answer = handler_(request);
       bool is_up = send_all(one, answer.bytes);
+      for (const std::string& piece : answer.pieces) {
+        if (!is_up) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(answer.piece_ms));
+        is_up = send_all(one, piece);
+      }
       while (is_up && !answer.endless.empty() && !stopping_) is_up = send_all(one, answer.endless);
       if (!is_up || answer.closes || !answer.endless.empty()) break;
     }

@@ -63,6 +63,33 @@ TEST(ServerFacts, Sglang) {
             "sglang 0.5.23, fa3, cache dtype fp8_e4m3, block size 1, 5,000 tokens fit");
 }
 
+// What llama-server (xllamacpp 2026.10.11549, -lv 4, -ctk q8_0 -ctv q8_0) said of SmolLM2-135M.
+TEST(ServerFacts, LlamaServer) {
+  FakeServer server([](const FakeRequest& request) {
+    if (request.route != "/props") return refused(404, "");
+    return ok(R"({"default_generation_settings":{"params":{},"n_ctx":2048},"total_slots":1,
+        "model_alias":"smollm2-135m.gguf","build_info":"b0-unknown"})");
+  });
+  CompletionClient client(quick(server.url()), Dialect::kLlamaServer);
+  ServerFacts facts = read_server_facts(client);
+  EXPECT_EQ(facts.max_model_len, 2048);
+  EXPECT_EQ(facts.version, "b0-unknown");
+  add_log_facts(
+      "0.03.069.855 I llama_context: flash_attn            = enabled\n"
+      "0.03.070.480 I llama_kv_cache:        CPU KV buffer size =    23.91 MiB\n"
+      "0.03.197.454 I llama_kv_cache: size =   23.91 MiB (  2048 cells,  30 layers,  1/1 seqs), "
+      "K (q8_0):   11.95 MiB, V (q8_0):   11.95 MiB\n"
+      "0.03.197.517 I llama_kv_cache: n_rot_k = 64, n_embd_head_k_all = 64\n"
+      "0.03.197.519 I llama_kv_cache: n_rot_v = 64, n_embd_head_k_all = 64\n",
+      facts);
+  EXPECT_EQ(facts.cache_dtype, "q8_0");
+  EXPECT_EQ(facts.cache_tokens, 2048);
+  EXPECT_EQ(facts.cache_bytes, 25'071'452);  // two digits of MiB
+  // 30 layers of 3 heads of 64: 2 x 34 bytes for each 32 values, 12,240 a token.
+  EXPECT_NEAR(facts.bytes_per_token(), 12'240, 12'240 * 0.001);
+  EXPECT_EQ(facts.cache_layout, "k rotated in groups of 64, v rotated in groups of 64");
+}
+
 TEST(ServerFacts, WrongTypesAreNamed) {
   FakeServer server([](const FakeRequest&) { return ok(R"({"version":["0.32.0"]})"); });
   CompletionClient client(quick(server.url(), 1), Dialect::kVllm, "m");

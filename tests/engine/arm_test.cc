@@ -59,7 +59,8 @@ TEST(ArmSpec, DifferentSpellingsOfOneArmAreOneArm) {
 
 TEST(ArmSpec, UnknownLayoutsNameTheNearestOne) {
   const std::string start =
-      "arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head or fp8_ds_mla, "
+      "arm: layout: expected bf16, fp8_scale1, fp8_tensor, fp8_head, fp8_token_head, fp8_ds_mla or "
+      "q8_0, "
       "found ";
   EXPECT_EQ(message_of("bf61"), start + "\"bf61\"; did you mean bf16?");
   EXPECT_EQ(message_of("fp8_tensr"), start + "\"fp8_tensr\"; did you mean fp8_tensor?");

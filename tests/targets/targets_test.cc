@@ -29,18 +29,33 @@ TEST(Targets, EveryRowSaysEveryLayoutWithNumericsAndSource) {
       EXPECT_FALSE(!layout.supported && layout.note.empty()) << row.name << ": no reason given";
     }
   }
-  EXPECT_EQ(names.size(), 11u);
+  EXPECT_EQ(names.size(), 12u);
 }
 
 TEST(Targets, AnEngineAloneMeansItsFirstRow) {
   EXPECT_EQ(find_target("vllm").name, "vllm:flash_attn3");
   EXPECT_EQ(find_target("vllm:cpu").round, "truncate");
   for (const std::string& layout : kLayouts) EXPECT_TRUE(support(layout, "vllm").supported);
-  EXPECT_EQ(engines(), (std::vector<std::string_view>{"vllm", "sglang", "tensorrt-llm",
-                                                      "tensorrt-llm-legacy", "edge-llm"}));
+  EXPECT_EQ(engines(),
+            (std::vector<std::string_view>{"vllm", "sglang", "tensorrt-llm", "tensorrt-llm-legacy",
+                                           "edge-llm", "llama-server"}));
   EXPECT_EQ(support("fp8_tensor", "vllm").math, "fp8");
   EXPECT_EQ(support("fp8_token_head", "vllm").math, "bf16")
       << "the Triton kernel keeps Q in 16 bits";
+}
+
+TEST(Targets, LlamaServerHasALayoutOfItsOwnAndNoFp8) {
+  for (const std::string& layout : kLayouts) {
+    EXPECT_FALSE(support(layout, "llama-server").supported) << layout;
+  }
+  EXPECT_TRUE(support("q8_0", "llama-server").supported);
+  EXPECT_NE(support("q8_0", "llama-server").note.find("not FP8"), std::string_view::npos);
+  EXPECT_FALSE(support("q8_0", "vllm").supported);
+  EXPECT_EQ(targets_that_run("q8_0"), (std::vector<std::string_view>{"llama-server:cpu"}));
+  EXPECT_EQ(launch_flags({"q8_0", {}, {}}, "llama-server").text(), "-ctk q8_0 -ctv q8_0");
+  EXPECT_EQ(launch_flags({"bf16", {}, {}}, "llama-server").text(), "-ctk f16 -ctv f16");
+  EXPECT_FALSE(launch_flags({"q8_0", {0}, {}}, "llama-server").can_express);
+  EXPECT_THROW(launch_flags({"fp8_scale1", {}, {}}, "llama-server"), ValueError);
 }
 
 TEST(Targets, CpuBackendRunsOneScaleALayerOnly) {
