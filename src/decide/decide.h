@@ -32,7 +32,8 @@ struct Ask {
   std::vector<std::string> arms;     // as ArmSpec::parse reads them, and kControlRepeat
   std::vector<std::string> buckets;  // that are still in; empty = all
   int64_t look = 1;                  // kQuality: the documents of this look and those before it
-  int64_t documents = 0, questions_per_document = 0;  // per bucket, for kQuality, kControlTwice
+  // Per bucket, for kQuality and kControlTwice; documents also for kKld.
+  int64_t documents = 0, questions_per_document = 0;
   std::string reason;
 };
 

@@ -222,6 +222,18 @@ size_t longest_prefix(const DecideOptions& options, const std::vector<LayerGeome
   return length;
 }
 
+int64_t ablation_contexts(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                          const ArmSpec& base, const std::vector<int>& order, size_t longest) {
+  const double whole = arm_damage(ranges, base);
+  for (size_t length = 1; length <= longest; ++length) {
+    const double share =
+        share_removed(whole, arm_damage(ranges, keep_prefix(base, order, length)), 0);
+    if (std::abs(share - options.excess_removed) < thresholds::kNearShare)
+      return 2 * thresholds::kContextsPerBucket;
+  }
+  return thresholds::kContextsPerBucket;
+}
+
 size_t predicted_prefix(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
                         const ArmSpec& base, const std::vector<int>& order, size_t longest) {
   const auto damage = [&](size_t length) {

@@ -74,6 +74,11 @@ Ablation ablate(const DecideOptions& options, const std::vector<ArmRecord>& reco
                 const ArmSpec& base, const std::vector<int>& order, size_t longest,
                 double kld_floor, size_t guess = 1);
 
+/// Contexts per bucket whose KLD the search is to measure: kContextsPerBucket, or twice as many
+/// where the damage of some prefix leaves the share that must go within kNearShare.
+int64_t ablation_contexts(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                          const ArmSpec& base, const std::vector<int>& order, size_t longest);
+
 /// The shortest prefix that will do if KLD goes as the damage that one pass of the control saw
 /// (evaluate/predicted_kld.h; the share needs no factor); all of `longest` if none is expected to,
 /// 1 where a layer was not seen. Says what is measured first, no more.

@@ -66,6 +66,7 @@ class Machine {
   std::vector<int> layers_of_type(ArmLayout base, std::optional<Step>& step);
   std::optional<Step> try_diffuse(ArmLayout base);
   ArmSpec with_sides(ArmLayout base, const std::vector<int>& layers, std::optional<Step>& step);
+  int64_t kld_contexts() const;
   Ask ask_to_localise(AskKind kind, const std::vector<std::string>& arms,
                       const std::string& reason) const;
   double kld_floor() const { return verdict_.aa_kld.value_or(0); }

@@ -58,6 +58,20 @@ Step Machine::localise() {
   return no_trial_left();
 }
 
+/// The same for every arm of the run, whatever its base: their KLDs are compared.
+int64_t Machine::kld_contexts() const {
+  int64_t most = thresholds::kContextsPerBucket;
+  for (const ArmLayout base : supported_) {
+    if (out_.contains(base)) continue;
+    const auto order = restore_order(records_.ranges, std::string(name(base)),
+                                     static_cast<int64_t>(evidence_.layers.size()));
+    const size_t longest =
+        longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
+    most = std::max(most, ablation_contexts(options_, records_.ranges, arm(base), order, longest));
+  }
+  return most;
+}
+
 Ask Machine::ask_to_localise(AskKind kind, const std::vector<std::string>& arms,
                              const std::string& reason) const {
   return Ask{.state = "LOCALISE",
@@ -65,7 +79,7 @@ Ask Machine::ask_to_localise(AskKind kind, const std::vector<std::string>& arms,
              .block = "E2",
              .arms = arms,
              .buckets = buckets_,
-             .documents = options_.documents,
+             .documents = kind == AskKind::kKld ? kld_contexts() : options_.documents,
              .questions_per_document = options_.questions_per_document,
              .reason = reason};
 }

@@ -134,6 +134,11 @@ inline constexpr double kPilotFloor = 0.9;
 inline constexpr int64_t kPilotDocuments = 3, kPilotQuestions = 24;  // per length, at least
 // Contexts per bucket for ranges and KLD: positions, not documents, are what these average over.
 inline constexpr int64_t kContextsPerBucket = 4;
+// Twice as many where the predicted share of the excess that goes with a prefix of layers lies this
+// near to what must go: the search then hangs on how well KLD is known. (Own choice: a mean over 8
+// contexts of one length is known to a third of its value or so, and prefixes share their
+// contexts.)
+inline constexpr double kNearShare = 0.1;
 
 // The alarm of logits, which asks for more examples and decides nothing: mean KLD above ten times
 // the floor of the control's repeat and above this, fewer equal top tokens than this, or one

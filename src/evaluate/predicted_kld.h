@@ -14,7 +14,7 @@ double arm_damage(std::span<const RangeRecord> ranges, const ArmSpec& arm);
 
 /// The mean KLD that this pass expects of an arm, in nats:
 ///
-///   KLD = D * ((1 - w) * (kSure + kUnsure * control_nll^2) + w * kLost),  w = D^2 / (D^2 +
+///   KLD = D * ((1 - w) * (kSure + kUnsure * control_nll^3) + w * kLost),  w = D^2 / (D^2 +
 ///   kBend^2)
 ///
 /// D: arm_damage. control_nll: nats per token that the control loses on the same text. It orders

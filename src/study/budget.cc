@@ -36,7 +36,7 @@ constexpr int64_t kPilotQuestionsPerLength = 50;
 // which cost about two arms, and of the ablation, three runs beside a control for each of two
 // bases.
 constexpr int64_t kArmsOfScreen = 2, kArmsOfTrials = 3 + 3;
-constexpr int64_t kContexts = 6 + thresholds::kContextsPerBucket * (2 + 2 * 4);
+constexpr int64_t kContexts = 6 + 2 * thresholds::kContextsPerBucket * (2 + 2 * 4);
 
 double seconds_of(const BudgetPilot& pilot, int64_t bucket) {
   const auto found = std::ranges::find(pilot.lengths, bucket, &BudgetPilot::Length::bucket);

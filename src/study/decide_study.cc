@@ -503,7 +503,7 @@ void DecideStudy::record_ranges(const Ask& ask) {
 }
 
 void DecideStudy::record_kld(const Ask& ask) {
-  const std::vector<Prompt> material = blocks_.contexts("E2", thresholds::kContextsPerBucket);
+  const std::vector<Prompt> material = blocks_.contexts("E2", ask.documents);
   const LogitPassOptions pass{"E2", options_.buckets, options_.plan};
   for (size_t begin = 0; begin < ask.arms.size(); begin += kArmsPerPass) {
     std::vector<ArmToRun> arms;

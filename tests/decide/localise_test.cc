@@ -240,6 +240,28 @@ TEST(Ablation, ThePredictionGuessesAndWithoutOneTheSearchBeginsAtOne) {
   EXPECT_EQ(guess(), 3u) << "none suffices: the longest that may be";
 }
 
+TEST(Ablation, ThePredictionSetsHowManyContextsAreMeasured) {
+  const ArmSpec base{ArmLayout::kFp8Scale1, {}, Math::kBf16, Rounding::kNearestEven, ""};
+  const auto contexts = [&](std::vector<double> squares) {
+    std::vector<RangeRecord> ranges;
+    for (size_t layer = 0; layer < squares.size(); ++layer) {
+      RangeRecord record;
+      record.layer = static_cast<int64_t>(layer);
+      record.side = "kv";
+      record.layout = "fp8_scale1";
+      record.normed_damage = std::sqrt(squares[layer]);
+      ranges.push_back(record);
+    }
+    return ablation_contexts(DecideOptions{}, ranges, base, {0, 1, 2, 3}, 2);
+  };
+  const int64_t few = thresholds::kContextsPerBucket;
+  EXPECT_EQ(contexts({0.97, 0.01, 0.01, 0.01}), few) << "one layer is all of it";
+  EXPECT_EQ(contexts({0.25, 0.25, 0.25, 0.25}), few) << "no prefix comes near";
+  EXPECT_EQ(contexts({0.85, 0.05, 0.05, 0.05}), 2 * few) << "one layer may or may not suffice";
+  EXPECT_EQ(contexts({0.4, 0.35, 0.15, 0.1}), 2 * few) << "two may or may not";
+  EXPECT_EQ(contexts({0, 0, 0, 0}), few);
+}
+
 TEST(Ablation, CountsOnlyWhatLiesAboveTheNoiseFloor) {
   size_t measured = 0;
   // 0.1 of 0.5 stays: exactly 80 % of the KLD, but all of the excess.

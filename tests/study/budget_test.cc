@@ -34,7 +34,7 @@ TEST(Budget, SecondsAreDocumentsTimesArmsAtTheMeasuredRate) {
   // 63 for AA and 2 x 250 for E1, at 0.7 s a document over the three lengths; 10 s of pilot.
   EXPECT_NEAR(screen_seconds(pilot(), standard, kBuckets), 10 + 0.7 * 563, 1e-9);
   // 3 arms on E2 and on E3, 6 contexts of CAL, 4 of ranges and ablation, 10 arms.
-  EXPECT_NEAR(plan_seconds(pilot(), standard, kBuckets), 10 + 0.7 * (563 + 1500 + 46), 1e-9);
+  EXPECT_NEAR(plan_seconds(pilot(), standard, kBuckets), 10 + 0.7 * (563 + 1500 + 86), 1e-9);
   EXPECT_THROW(plan_seconds(pilot(), standard, {4096}), ValueError);
 }
 
@@ -91,7 +91,7 @@ TEST(Budget, WhatFitsInNoWayIsRefusedWithWhatItTakes) {
     planned(0.5);
     FAIL() << "half a minute is less than 512 tokens take";
   } catch (const ValueError& error) {
-    EXPECT_NE(std::string(error.what()).find("expected at least 0.9 min, for 512 tokens"),
+    EXPECT_NE(std::string(error.what()).find("expected at least 1.0 min, for 512 tokens"),
               std::string::npos)
         << error.what();
   }
