@@ -86,6 +86,7 @@ struct BenchArgs {
   std::vector<int64_t> prefill, depths;
   std::string arm = "bf16";
   int64_t tokens = 32, repetitions = 3;
+  std::string against;  // an earlier output of --json; empty: none
   bool json = false;
   int64_t threads = 0;
   std::string backend;

@@ -3,9 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fingerprint.h"
+#include "checkpoint/hf_config.h"
 #include "cli/session.h"
 #include "kvscale/error.h"
 #include "study/bench.h"
+#include "study/bench_history.h"
 
 namespace kv::cli {
 namespace {
@@ -27,7 +29,7 @@ void print_text(const BenchResult& r, const std::string& model) {
   }
 }
 
-void print_json(const BenchResult& r, const std::string& model) {
+nlohmann::ordered_json json_of(const BenchResult& r, const std::string& model) {
   nlohmann::ordered_json out = {{"model", model},
                                 {"arm", r.arm},
                                 {"machine", machine_name()},
@@ -47,7 +49,20 @@ void print_json(const BenchResult& r, const std::string& model) {
                            {"limit", row.limit},
                            {"share_of_limit", row.share_of_limit}});
   }
-  fmt::print("{}\n", out.dump(1));
+  return out;
+}
+
+/// The speeds beside those of an earlier run; whether one is slower than it may be.
+bool print_changes(const BenchResult& r, const BenchArgs& args) {
+  const auto changes =
+      compare_benches(read_text_file(args.against), json_of(r, args.model).dump(), args.against);
+  bool is_slower = false;
+  for (const BenchChange& one : changes) {
+    fmt::print(stderr, "{:<14} {:>10.1f} tokens/s, {:.1f} before: {:+.1f} %{}\n", one.test, one.now,
+               one.before, 100 * (one.ratio() - 1), one.is_slower ? ": SLOWER" : "");
+    is_slower |= one.is_slower;
+  }
+  return is_slower;
 }
 
 }  // namespace
@@ -78,11 +93,12 @@ int run_bench(const BenchArgs& args) {
   const BenchResult result = kv::run_bench(model, scales, options, progress);
   progress.finish_line();
   if (args.json) {
-    print_json(result, args.model);
+    fmt::print("{}\n", json_of(result, args.model).dump(1));
   } else {
     print_text(result, args.model);
   }
-  return result.is_valid ? kExitAccept : kExitInconclusive;
+  const bool is_slower = !args.against.empty() && print_changes(result, args);
+  return result.is_valid && !is_slower ? kExitAccept : kExitInconclusive;
 }
 
 }  // namespace kv::cli

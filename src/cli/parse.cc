@@ -287,6 +287,8 @@ CLI::App& add_bench(CLI::App& app, BenchArgs& args) {
       ->capture_default_str()
       ->check(whole_from(1));
   c->add_option("--arm", args.arm, "how the cache is stored")->capture_default_str();
+  c->add_option("--against", args.against,
+                "an earlier output of --json: what is more than 10 % slower ends in exit code 10");
   c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")->check(whole_from(1));
   c->add_option("--backend", args.backend, "force a SIMD target");
   c->add_flag("--json", args.json, "one JSON object on standard output");
