@@ -9,7 +9,7 @@ packages=(
   # compiler and build
   g++ cmake ninja-build ccache lld pkg-config git ca-certificates
   # libraries: cmake/Dependencies.cmake looks for each; Boost.Math is headers only
-  libboost-dev libcli11-dev libcurl4-openssl-dev libdnnl-dev libfmt-dev libhwy-dev libpcre2-dev libssl-dev libutf8proc-dev
+  libboost-dev libcli11-dev libcurl4-openssl-dev libfmt-dev libhwy-dev libpcre2-dev libssl-dev libutf8proc-dev
   nlohmann-json3-dev
   # tests
   libgtest-dev

@@ -19,9 +19,33 @@ nlohmann::json read_config_json(const std::filesystem::path& folder) {
 int window_of(const JsonFields& config, const std::string& type) {
   if (type == "full_attention") return 0;
   if (type == "sliding_attention") return config.required_integer("sliding_window", kWindowRange);
-  throw UnsupportedError(
-      fmt::format("{}: {}: expected full_attention and sliding_attention, found {:?}",
-                  config.file(), config.field("layer_types"), type));
+  throw UnsupportedError(fmt::format(
+      "{}: {}: expected full_attention, sliding_attention and linear_attention, found {:?}",
+      config.file(), config.field("layer_types"), type));
+}
+
+/// A gated delta rule's: a matrix of key x value per value head, and the convolution over queries,
+/// keys and values that precedes it.
+int64_t state_bytes_of(const JsonFields& config) {
+  const auto size = [&](const char* key) -> int64_t {
+    return config.required_integer(key, kSizeRange);
+  };
+  const int64_t values = size("linear_num_value_heads") * size("linear_value_head_dim");
+  const int64_t keys = size("linear_num_key_heads") * size("linear_key_head_dim");
+  const int64_t past = size("linear_conv_kernel_dim") - 1;
+  return values * size("linear_key_head_dim") * 4 + (2 * keys + values) * past * 2;
+}
+
+CachedLayer cached_layer(const JsonFields& config, const KvGeometry& geometry, int latent,
+                         const std::string& type) {
+  CachedLayer out{geometry.num_kv_heads, geometry.head_dim, 0, latent};
+  if (type.empty()) return out;
+  out.window = window_of(config, type);
+  if (out.window > 0) return out;
+  out.head_dim = config.integer("global_head_dim", kHeadDimRange).value_or(out.head_dim);
+  out.num_kv_heads =
+      config.integer("num_global_key_value_heads", kHeadsRange).value_or(out.num_kv_heads);
+  return out;
 }
 
 void expect_plain_cache(const JsonFields& config, const KvGeometry& geometry) {
@@ -67,10 +91,14 @@ CachedLayers read_cached_layers(const std::filesystem::path& folder) {
   }
   out.max_positions = config.integer("max_position_embeddings", kPositionsRange).value_or(0);
   for (int layer = 0; layer < geometry.num_layers - geometry.num_kv_shared_layers; ++layer) {
-    const int window = geometry.layer_types.empty()
-                           ? 0
-                           : window_of(config, geometry.layer_types[static_cast<size_t>(layer)]);
-    out.layers.push_back({geometry.num_kv_heads, geometry.head_dim, window, latent});
+    const std::string type =
+        geometry.layer_types.empty() ? "" : geometry.layer_types[static_cast<size_t>(layer)];
+    if (type == "linear_attention") {
+      ++out.state_layers;
+      out.state_bytes += state_bytes_of(config);
+    } else {
+      out.layers.push_back(cached_layer(config, geometry, latent, type));
+    }
   }
   return out;
 }

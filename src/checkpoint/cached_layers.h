@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <vector>
 
@@ -17,15 +18,20 @@ struct CachedLayer {
 struct CachedLayers {
   std::vector<CachedLayer> layers;  // those that cache of their own
   int max_positions = 0;            // 0 = not said
+  // Layers that keep a recurrent state instead, and what these take of each sequence, whatever its
+  // length: the state in F32, the convolution's last inputs in BF16.
+  int state_layers = 0;
+  int64_t state_bytes = 0;
 };
 
 /// Whether a folder's config.json is of an architecture that only the cache is known of here.
 bool is_only_plannable(const std::filesystem::path& folder);
 
 /// Throws FormatError for a size that is missing or out of range, UnsupportedError naming the field
-/// for layers that cache anything but keys and values per head or a latent (an indexer's keys,
-/// recurrent states),
-/// and for a window where layer_types does not say which layers have it.
+/// for layers that cache anything but keys and values per head or a latent (an indexer's keys) or
+/// keep a recurrent state of another kind than linear_attention, and for a window where layer_types
+/// does not say which layers have it. Full-attention layers may have head sizes and KV heads of
+/// their own (global_head_dim, num_global_key_value_heads).
 CachedLayers read_cached_layers(const std::filesystem::path& folder);
 
 }  // namespace kv

@@ -49,7 +49,8 @@ struct EvalArgs {
   RunArgs run;
   std::vector<std::string> arms;
   std::vector<int64_t> buckets;
-  int64_t generate = 0;  // tokens after each prompt
+  int64_t generate = 0;  // tokens after each prompt, each arm its own
+  int64_t forced = 0;    // tokens of the control's after each prompt, for all arms
   SamplingArgs sampling;
   uint64_t seed = 20260;  // of the samples
 };

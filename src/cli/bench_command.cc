@@ -71,6 +71,12 @@ int run_bench(const BenchArgs& args) {
   apply_machine_options(args.threads, args.backend);
   BenchOptions options;
   options.arm = ArmSpec::parse(args.arm);
+  if (options.arm.sink > 0) {
+    throw UnsupportedError(fmt::format(
+        "bench: --arm {}: needed an arm that is stored as it is named, found a sink, which is "
+        "emulated in 16-bit pages",
+        args.arm));
+  }
   if (!args.prefill.empty()) options.prefill = args.prefill;
   if (!args.depths.empty()) options.depths = args.depths;
   options.tokens = args.tokens;

@@ -14,6 +14,7 @@
 #include "report/eval_report.h"
 #include "study/capacity.h"
 #include "study/continuation_pass.h"
+#include "study/forced_pass.h"
 #include "study/scan.h"
 #include "tensor/atomic_file.h"
 #include "tensor/mapped_file.h"
@@ -139,15 +140,35 @@ ContinuationOptions continuation_options(const EvalArgs& args, const std::vector
     throw ValueError(fmt::format("eval: --generate: expected at most {}, found {}",
                                  kMostRecordedIds, args.generate));
   }
-  if (args.generate == 0 && !out.sampling.how.is_greedy()) {
-    throw ValueError("eval: --temperature: expected --generate beside it: nothing is sampled");
+  if (args.generate == 0 && args.forced == 0 && !out.sampling.how.is_greedy()) {
+    throw ValueError(
+        "eval: --temperature: expected --generate or --forced beside it: nothing is sampled");
   }
   return out;
 }
 
-std::string continuation_configuration(const ContinuationOptions& options) {
-  if (options.tokens == 0) return "";
-  return fmt::format("\ngenerate {}{}", options.tokens, sampling_configuration(options.sampling));
+std::string continuation_configuration(const ContinuationOptions& options, int64_t forced) {
+  std::string out;
+  if (options.tokens > 0) out += fmt::format("\ngenerate {}", options.tokens);
+  if (forced > 0) out += fmt::format("\nforced {}", forced);
+  return out.empty() ? out : out + sampling_configuration(options.sampling);
+}
+
+ForcedOptions forced_options(const EvalArgs& args) {
+  return {forced_edges(args.forced),
+          args.forced,
+          answer_sampling("eval", args.sampling, args.seed).how,
+          args.seed,
+          {}};
+}
+
+/// The records of one block of buckets: of positions, or of generated tokens.
+std::vector<LogitRecord> logits_of(const RecordLog& log, std::string_view block) {
+  std::vector<LogitRecord> out;
+  for (const LogitRecord& record : log.logits()) {
+    if (record.block == block) out.push_back(record);
+  }
+  return out;
 }
 
 }  // namespace
@@ -163,7 +184,7 @@ int run_eval(const EvalArgs& args) {
   const auto folder = session.run_folder(
       "eval",
       fmt::format("arms {} buckets {}{}{}", fmt::join(names, " "), fmt::join(edges, ","),
-                  scale_files(names), continuation_configuration(continuations)),
+                  scale_files(names), continuation_configuration(continuations, args.forced)),
       prompts);
   ConsoleProgress progress(fmt::format("the same command goes on from {}", folder.string()));
   RecordLog log(folder / "records.jsonl", machine_name());
@@ -177,6 +198,9 @@ int run_eval(const EvalArgs& args) {
   if (continuations.tokens > 0) {
     run_continuation_pass(model, prompts, arms, continuations, log, progress);
   }
+  if (args.forced > 0) {
+    run_forced_pass(model, prompts, arms, forced_options(args), log, progress);
+  }
   const std::vector<std::string> notices =
       calibration_notices(files, session, model, prompts, log, progress);
   progress.finish_line();
@@ -185,10 +209,13 @@ int run_eval(const EvalArgs& args) {
   report.model = session.model_facts();
   report.prompts = session.prompt_facts(prompts);
   report.run = run_facts(log.facts(), args.run.command);
-  report.logits = log.logits();
+  report.logits = logits_of(log, "eval");
+  report.forced = logits_of(log, kForcedBlock);
   report.divergence = divergence_rows(log.records());
   report.notices = notices;
-  report.alarms = logit_alarms(log.logits(), 0);
+  report.alarms = logit_alarms(report.logits, 0);
+  for (const std::string& alarm : logit_alarms(report.forced, 0))
+    report.alarms.push_back("generated tokens: " + alarm);
   for (const ArmToRun& arm : arms) {
     report.capacities.push_back(capacity_of(arm.spec, *model, model->spec().max_positions));
   }

@@ -52,6 +52,11 @@ CLI::App* add_attention(CLI::App& bench, KernelBenchArgs& args) {
   c->add_option("--q-heads", args.options.num_q_heads, "query heads")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16, "from 1"));
+  c->add_option("--fresh-keys", args.options.fresh_keys,
+                "of a decode: keys of each sequence that the launch before may have written; older "
+                "pages are read while it runs (-1: all, none is)")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 16, "-1 or more"));
   c->add_option("--math", args.math,
                 "bf16 (codes are widened), or fp8 (Q and P are rounded to E4M3 too)")
       ->capture_default_str()

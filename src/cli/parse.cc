@@ -26,6 +26,8 @@ namespace kv::cli {
 namespace {
 
 /// A check whose message names what is expected; the library's own prints the largest double.
+constexpr int64_t kMostLayers = 100'000;  // more than any model, and small enough to list
+
 CLI::Validator whole_from(int64_t least) {
   const auto check = [least](const std::string& word) {
     int64_t value = 0;
@@ -53,14 +55,16 @@ void add_run_options(CLI::App* command, RunArgs& args, const std::string& withou
   command->add_option("--threads", args.threads, "CPU threads (default: all)")
       ->check(whole_from(1));
   command->add_option("--backend", args.backend,
-                      "force a SIMD target (avx3_bf16, avx3_dl, avx3, avx2, scalar)");
+                      "force a SIMD target (amx, avx3_bf16, avx3_dl, avx3, avx2, scalar)");
 }
 
 void add_plan(CLI::App& app, PlanArgs& args) {
   CLI::App* c = app.add_subcommand("plan", "bytes per token and tokens that fit, per layout");
   c->add_option("model", args.model,
                 "a .gguf file, a Hugging Face directory, or tiny; or give the geometry:");
-  c->add_option("--layers", args.layers, "layers")->check(whole_from(1));
+  c->add_option("--layers", args.layers, "layers")
+      ->check(whole_from(1))
+      ->check(CLI::Range(int64_t{1}, kMostLayers));
   c->add_option("--kv-heads", args.kv_heads, "KV heads")->check(whole_from(1));
   c->add_option("--head-dim", args.head_dim, "values per head")->check(whole_from(1));
   c->add_option("--context", args.context, "tokens (default: the model's context)")
@@ -142,6 +146,10 @@ void add_eval(CLI::App& app, EvalArgs& args) {
                 fmt::format("let every arm go on for N tokens after each prompt, at most {}, and "
                             "say where it leaves BF16's way",
                             kMostRecordedIds))
+      ->check(whole_from(1));
+  c->add_option("--forced", args.forced,
+                "let BF16 go on for N tokens after each prompt and feed these to all arms: what "
+                "a long generation adds up to, by buckets of generated tokens")
       ->check(whole_from(1));
   add_sampling(c, args.sampling, "continuations are");
   c->add_option("--seed", args.seed, "of the samples")->capture_default_str();

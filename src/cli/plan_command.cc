@@ -19,6 +19,8 @@ constexpr double kLargestBudgetGib = 1 << 30;  // an exbibyte; more would not fi
 void add_cached_layers(const CachedLayers& cached, PlanInput& input) {
   for (const CachedLayer& layer : cached.layers)
     input.layers.push_back({layer.num_kv_heads, layer.head_dim, layer.window, layer.latent_values});
+  input.state_layers = cached.state_layers;
+  input.state_bytes = cached.state_bytes;
   if (input.context == 0) input.context = cached.max_positions;
   if (input.context == 0) {
     throw ValueError(fmt::format(
@@ -30,7 +32,7 @@ PlanInput input_from(const PlanArgs& args) {
   PlanInput input;
   input.block_size = args.block_size;
   input.context = args.context;
-  if (args.budget_gib > kLargestBudgetGib) {
+  if (!(args.budget_gib <= kLargestBudgetGib)) {  // NaN is not either
     throw ValueError(fmt::format("plan: --budget: expected at most {} GiB, found {}",
                                  kLargestBudgetGib, args.budget_gib));
   }

@@ -33,7 +33,7 @@ int run_scan(const ScanArgs& args) {
   report.prompts = session.prompt_facts(prompts);
   report.run = run_facts(log.facts(), args.run.command);
   report.ranges = result.ranges;
-  report.entropy = result.entropy;
+  report.first_tokens = result.first_tokens;
   report.arms = result.arms;
   report.logits = log.logits();
   for (const ArmRecord& arm : result.arms) {

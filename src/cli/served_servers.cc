@@ -17,7 +17,7 @@ namespace {
 
 void expect_candidate(const ArmSpec& arm, const std::string& word) {
   if (arm.layout != ArmLayout::kBf16 && arm.math == Math::kBf16 &&
-      arm.rounding == Rounding::kNearestEven && arm.scale_file.empty()) {
+      arm.rounding == Rounding::kNearestEven && arm.scale_file.empty() && arm.sink == 0) {
     return;
   }
   throw ValueError(

@@ -7,9 +7,11 @@
 #include <cstring>
 #include <limits>
 
+#include "cpu/attend_rows_amx.h"
 #include "cpu/attend_rows_bf16.h"
 #include "cpu/key_tile.h"
 #include "kvscale/error.h"
+#include "numeric/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attend_rows.cc"
@@ -371,12 +373,16 @@ float* AttendScratch::get(int64_t floats) {
 AttendScratch::~AttendScratch() { std::free(data_); }
 
 void attend_rows(const AttendRows& rows, AttendScratch& scratch) {
-  if (!rows.cache->page.holds_latents && bf16_dot_pays()) return attend_rows_bf16(rows, scratch);
+  if (!rows.cache->page.holds_latents) {
+    if (amx_allowed()) return attend_rows_amx(rows, scratch);
+    if (bf16_dot_pays()) return attend_rows_bf16(rows, scratch);
+  }
   HWY_DYNAMIC_DISPATCH(Attend)(rows, scratch);
 }
 
 std::string_view attend_rows_kernel(const PageLayout& page) {
-  return !page.holds_latents && bf16_dot_pays() ? "bf16_dot" : "f32";
+  if (page.holds_latents) return "f32";
+  return amx_allowed() ? "amx" : bf16_dot_pays() ? "bf16_dot" : "f32";
 }
 
 void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,

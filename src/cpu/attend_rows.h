@@ -50,10 +50,10 @@ class AttendScratch {
 
 /// Flash attention over the part's keys: codes widened exactly once per tile, a row's products
 /// added in one order whatever the other rows. Unnormalised; see finish_rows. By fused
-/// multiply-adds in F32, or where that is faster as attend_rows_bf16.h says.
+/// multiply-adds in F32, or where that is faster as attend_rows_bf16.h and attend_rows_amx.h say.
 void attend_rows(const AttendRows& rows, AttendScratch& scratch);
 
-/// Which of them attend_rows uses now over such pages: "f32" or "bf16_dot"; over latents "f32".
+/// Which of them attend_rows uses now over such pages: "f32", "bf16_dot" or "amx"; over latents "f32".
 std::string_view attend_rows_kernel(const PageLayout& page = {});
 
 /// Combines parts of the same rows in the order given and divides by the sums: out[row] =

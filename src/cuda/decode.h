@@ -42,6 +42,10 @@ struct DecodeArgs {
   float softmax_scale = 1, soft_cap = 0;
   int window = 0;
   bool fp8_math = false;
+  /// How many keys at the end of each sequence the launch before this one on the stream may have
+  /// written (a decode step's own append: 1). Older pages, and the block table, are then read while
+  /// that launch still runs. -1: all of them; nothing is read before it has ended.
+  int fresh_keys = -1;
 };
 
 /// Launches the step and, where the plan split sequences, the combination of the parts. Returns the

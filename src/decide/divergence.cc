@@ -94,4 +94,18 @@ std::vector<DivergenceRow> divergence_rows(const Records& records) {
   return out;
 }
 
+std::vector<CountErrorRow> count_error_rows(const Records& records) {
+  std::vector<CountErrorRow> out;
+  for (const CountErrorRecord& record : records.count_errors) {
+    auto row = std::ranges::find_if(out, [&](const CountErrorRow& one) {
+      return one.block == record.block && one.arm == record.arm && one.bucket == record.bucket;
+    });
+    if (row == out.end())
+      row = out.insert(out.end(), CountErrorRow{record.block, record.arm, record.bucket});
+    ++row->n;
+    row->mean += (record.error - row->mean) / static_cast<double>(row->n);
+  }
+  return out;
+}
+
 }  // namespace kv

@@ -41,4 +41,15 @@ struct DivergenceRow {
 /// and arms in the order of the records, buckets ascending.
 std::vector<DivergenceRow> divergence_rows(const Records& records);
 
+/// Mean absolute error of the answers to `count` that are numbers, of one arm in one bucket of a
+/// block. It describes and decides nothing: an answer is right or wrong.
+struct CountErrorRow {
+  std::string block, arm, bucket;
+  int64_t n = 0;
+  double mean = 0;
+};
+
+/// In the order in which they first appear in the records.
+std::vector<CountErrorRow> count_error_rows(const Records& records);
+
 }  // namespace kv

@@ -222,17 +222,15 @@ size_t longest_prefix(const DecideOptions& options, const std::vector<LayerGeome
   return length;
 }
 
-size_t predicted_prefix(const DecideOptions& options, const Records& records, const ArmSpec& base,
-                        const std::vector<int>& order, size_t longest, double kld_floor) {
-  if (longest == 0 || records.entropies.empty()) return 1;
-  const auto kld_of = [&](size_t length) {
-    return predicted_kld(records.ranges, records.entropies.back(),
-                         keep_prefix(base, order, length));
+size_t predicted_prefix(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                        const ArmSpec& base, const std::vector<int>& order, size_t longest) {
+  const auto damage = [&](size_t length) {
+    return arm_damage(ranges, keep_prefix(base, order, length));
   };
-  const double whole = kld_of(0);
-  if (!std::isfinite(whole)) return 1;
+  const double whole = damage(0);
+  if (longest == 0 || !std::isfinite(whole)) return 1;
   for (size_t length = 1; length <= longest; ++length) {
-    if (share_removed(whole, kld_of(length), kld_floor) >= options.excess_removed) return length;
+    if (share_removed(whole, damage(length), 0) >= options.excess_removed) return length;
   }
   return longest;
 }

@@ -74,10 +74,10 @@ Ablation ablate(const DecideOptions& options, const std::vector<ArmRecord>& reco
                 const ArmSpec& base, const std::vector<int>& order, size_t longest,
                 double kld_floor, size_t guess = 1);
 
-/// The shortest prefix that will do if the prediction from the pass of the control holds
-/// (evaluate/predicted_kld.h); all of `longest` if none is expected to, 1 where nothing is
-/// predicted. Says what is measured first, no more.
-size_t predicted_prefix(const DecideOptions& options, const Records& records, const ArmSpec& base,
-                        const std::vector<int>& order, size_t longest, double kld_floor);
+/// The shortest prefix that will do if KLD goes as the damage that one pass of the control saw
+/// (evaluate/predicted_kld.h; the share needs no factor); all of `longest` if none is expected to,
+/// 1 where a layer was not seen. Says what is measured first, no more.
+size_t predicted_prefix(const DecideOptions& options, const std::vector<RangeRecord>& ranges,
+                        const ArmSpec& base, const std::vector<int>& order, size_t longest);
 
 }  // namespace kv

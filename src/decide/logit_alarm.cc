@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "decide/thresholds.h"
 
@@ -35,6 +36,27 @@ std::string logit_alarm(const LogitSummary& summary, double kld_floor) {
   return fmt::format("{}", fmt::join(found, "; "));
 }
 
+namespace {
+
+/// The bucket of several with the largest KLD among those that raise the alarm, and why.
+std::string worst_bucket(std::span<const LogitRecord> records, double kld_floor) {
+  std::map<std::string, std::vector<LogitRecord>> buckets;
+  for (const LogitRecord& record : records) buckets[record.bucket].push_back(record);
+  if (buckets.size() < 2) return "";
+  std::string out;
+  double most = -1;
+  for (const auto& [bucket, own] : buckets) {
+    const LogitSummary summary = summarize(own);
+    const std::string alarm = logit_alarm(summary, kld_floor);
+    if (alarm.empty() || summary.kld.mean <= most) continue;
+    most = summary.kld.mean;
+    out = fmt::format("worst in bucket {}: {}", bucket, alarm);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<std::string> logit_alarms(std::span<const LogitRecord> records, double kld_floor) {
   std::vector<std::string> arms, out;
   for (const LogitRecord& record : records) {
@@ -44,8 +66,10 @@ std::vector<std::string> logit_alarms(std::span<const LogitRecord> records, doub
     std::vector<LogitRecord> own;
     std::ranges::copy_if(records, std::back_inserter(own),
                          [&](const LogitRecord& record) { return record.arm == arm; });
-    const std::string alarm = logit_alarm(summarize(own), kld_floor);
-    if (alarm.empty()) continue;
+    std::string alarm = logit_alarm(summarize(own), kld_floor);
+    const std::string worst = worst_bucket(own, kld_floor);
+    if (alarm.empty() && worst.empty()) continue;
+    if (!worst.empty()) alarm += (alarm.empty() ? "" : "; ") + worst;
     out.push_back(
         fmt::format("logit alarm, {}: {}: judge its answers on many examples; this decides nothing",
                     arm, alarm));

@@ -14,7 +14,9 @@ namespace kv {
 /// decides nothing. `kld_floor`: mean KLD of the control's repeat, 0 where it is not known.
 std::string logit_alarm(const LogitSummary& summary, double kld_floor);
 
-/// One sentence for every arm whose records raise it, in the order in which arms first appear.
+/// One sentence for every arm whose records raise it, all together or those of one bucket, in the
+/// order in which arms first appear. Of several buckets it names the worst: a mean over lengths
+/// hides a fault that only long texts have.
 std::vector<std::string> logit_alarms(std::span<const LogitRecord> records, double kld_floor);
 
 }  // namespace kv

@@ -293,6 +293,7 @@ void Machine::finish(Verdict& verdict) const {
                       : is_rejecting(verdict.outcome) ? kExitReject
                                                       : kExitInconclusive;
   verdict.divergence = divergence_rows(records_);
+  verdict.count_errors = count_error_rows(records_);
   if (options_.tasks_from_generators) {
     verdict.notices.emplace_back(
         "no prompt has an answer: task scores come from generated tasks of the same lengths, not "

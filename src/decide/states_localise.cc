@@ -76,7 +76,7 @@ std::vector<int> Machine::selective_layers(ArmLayout base, std::optional<Step>& 
                                    static_cast<int64_t>(evidence_.layers.size()));
   const size_t longest =
       longest_prefix(options_, evidence_.layers, arm(base), order, longest_tokens());
-  const size_t guess = predicted_prefix(options_, records_, arm(base), order, longest, kld_floor());
+  const size_t guess = predicted_prefix(options_, records_.ranges, arm(base), order, longest);
   Ablation ablation =
       ablate(options_, records_.arms, arm(base), order, longest, kld_floor(), guess);
   if (!ablation.missing.empty()) {
@@ -199,8 +199,7 @@ std::optional<Step> Machine::try_diffuse(ArmLayout base) {
     return longest_prefix(options, evidence_.layers, arm(base), order, longest_tokens());
   };
   if (longest(wide) <= longest(options_)) return std::nullopt;
-  const size_t guess =
-      predicted_prefix(wide, records_, arm(base), order, longest(wide), kld_floor());
+  const size_t guess = predicted_prefix(wide, records_.ranges, arm(base), order, longest(wide));
   const Ablation ablation =
       ablate(wide, records_.arms, arm(base), order, longest(wide), kld_floor(), guess);
   if (!ablation.missing.empty()) {

@@ -160,7 +160,8 @@ struct Verdict {
   std::vector<std::string> dropped_buckets;
   std::vector<ArmTable> tables;
   std::vector<AblationPoint> ablation;
-  std::vector<DivergenceRow> divergence;  // describes, decides nothing
+  std::vector<DivergenceRow> divergence;    // describes, decides nothing
+  std::vector<CountErrorRow> count_errors;  // likewise
   std::vector<NextCommand> next;
   std::map<std::string, LaunchLines> launch;  // engine -> flags
   int exit_code = 0;

@@ -246,6 +246,15 @@ std::string verdict_json(const Verdict& verdict) {
   });
   // Runs of before there were records of generations have none, and their file stays as it was.
   if (!verdict.divergence.empty()) out["divergence"] = divergence_json(verdict.divergence);
+  if (!verdict.count_errors.empty()) {
+    out["count_errors"] = list(verdict.count_errors, [](const CountErrorRow& one) -> OrderedJson {
+      return {{"block", one.block},
+              {"arm", one.arm},
+              {"bucket", one.bucket},
+              {"n", one.n},
+              {"mean", number(one.mean)}};
+    });
+  }
   out["thresholds"] = thresholds_used(verdict.options);
   return out.dump(2) + "\n";
 }

@@ -71,13 +71,20 @@ std::vector<Bf16Side> parse_bf16_sides(std::string_view list) {
 }
 
 [[noreturn]] void fail_unknown_option(std::string_view option) {
-  constexpr std::array<std::string_view, 6> kKnown = {"bf16=",         "math=bf16",      "math=fp8",
-                                                      "round=nearest", "round=truncate", "scales="};
+  constexpr std::array<std::string_view, 7> kKnown = {
+      "bf16=", "sink=", "math=bf16", "math=fp8", "round=nearest", "round=truncate", "scales="};
   const auto distance = [&](std::string_view known) { return edit_distance(option, known); };
   throw ValueError(
-      fmt::format("arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or "
-                  "scales=FILE, found \"{}\"; did you mean {}?",
+      fmt::format("arm: option: expected bf16=LAYERS, sink=TOKENS, math=bf16|fp8, "
+                  "round=nearest|truncate or scales=FILE, found \"{}\"; did you mean {}?",
                   option, *std::ranges::min_element(kKnown, {}, distance)));
+}
+
+int64_t parse_sink(std::string_view word) {
+  int64_t tokens = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), tokens);
+  if (error == std::errc() && end == word.data() + word.size() && tokens > 0) return tokens;
+  throw ValueError(fmt::format("arm: sink: expected a number of tokens, found \"{}\"", word));
 }
 
 void parse_option(std::string_view option, ArmSpec& arm, std::set<std::string_view>& seen) {
@@ -88,6 +95,8 @@ void parse_option(std::string_view option, ArmSpec& arm, std::set<std::string_vi
   const std::string_view value = equals == std::string_view::npos ? "" : option.substr(equals + 1);
   if (key == "bf16") {
     arm.bf16 = parse_bf16_sides(value);
+  } else if (key == "sink") {
+    arm.sink = parse_sink(value);
   } else if (key == "scales" && !value.empty()) {
     arm.scale_file = value;
   } else if (option == "math=bf16" || option == "math=fp8") {
@@ -149,6 +158,11 @@ ArmSpec ArmSpec::parse(std::string_view text) {
     throw ValueError(
         fmt::format("arm: bf16 stores no codes and takes no options, found \"{}\"", text));
   }
+  if (arm.sink > 0 && (arm.layout != ArmLayout::kFp8Scale1 || arm.math == Math::kFp8)) {
+    throw ValueError(fmt::format(
+        "arm: sink: needed fp8_scale1 with math=bf16, whose codes are 16-bit values, found \"{}\"",
+        text));
+  }
   if (!arm.scale_file.empty() && !arm.needs_scales()) {
     throw ValueError(
         fmt::format("arm: scales: {} has no static scales to read from a file", parts[0]));
@@ -164,6 +178,7 @@ std::string ArmSpec::text() const {
                        : bf16[i].k            ? "k"
                                               : "v");
   }
+  if (sink > 0) out += fmt::format("/sink={}", sink);
   if (math == Math::kFp8) out += "/math=fp8";
   if (rounding == Rounding::kTruncate) out += "/round=truncate";
   if (!scale_file.empty()) out += "/scales=" + scale_file;

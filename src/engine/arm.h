@@ -46,11 +46,14 @@ struct ArmSpec {
   Math math = Math::kBf16;
   Rounding rounding = Rounding::kNearestEven;
   std::string scale_file;  // empty = calibrated in this run
+  // First tokens of a sequence that stay in BF16 in every layer, of fp8_scale1 only. No engine has
+  // it: 16-bit pages hold what codes would give back, so it is measured and not timed.
+  int64_t sink = 0;
 
   bool operator==(const ArmSpec&) const = default;
 
-  /// Reads LAYOUT[/bf16=0,3k,7v][/math=fp8][/round=truncate][/scales=FILE]. Throws ValueError
-  /// naming the part that is not understood, with the nearest known word.
+  /// Reads LAYOUT[/bf16=0,3k,7v][/sink=4][/math=fp8][/round=truncate][/scales=FILE]. Throws
+  /// ValueError naming the part that is not understood, with the nearest known word.
   static ArmSpec parse(std::string_view text);
 
   /// The spelling that parse() reads; equal arms have equal spellings.
@@ -61,7 +64,8 @@ struct ArmSpec {
     return layout == ArmLayout::kFp8Tensor || layout == ArmLayout::kFp8Head;
   }
 
-  /// How each layer is stored. Throws ValueError when a layer of the list is not in the model.
+  /// How each layer is stored behind the first `sink` tokens. Throws ValueError when a layer of the
+  /// list is not in the model.
   std::vector<LayerFormat> formats(int64_t num_layers) const;
 
   /// The same arm with whole layers kept in BF16.

@@ -119,12 +119,14 @@ int Engine::add_arm(const ArmSpec& spec, const std::optional<ScaleTable>& scales
         spec.text()));
   }
   const ModelSpec& model = model_->spec();
-  const std::vector<LayerFormat> asked = spec.formats(model.num_layers);
+  const bool is_emulated = spec.sink > 0;
+  const std::vector<LayerFormat> asked = (is_emulated ? ArmSpec{} : spec).formats(model.num_layers);
   const std::vector<LayerFormat> formats = model_->cache_formats(asked);
   const int64_t blocks = (capacity_tokens + plan_.block_size - 1) / plan_.block_size;
   Arm arm;
   arm.spec = spec;
-  arm.values = values;
+  arm.values = is_emulated ? StoredValues::kE4m3 : values;
+  if (is_emulated) arm.rounded = spec.formats(model.num_layers);
   arm.formats = asked;
   arm.scales = table_for(spec, scales, model);
   const WindowRoom room{sequences, plan_.rows_per_pass};
@@ -144,8 +146,9 @@ int64_t Engine::free_tokens(int arm) const {
 
 ArmFacts Engine::facts(int arm) const {
   const Arm& a = arms_.at(static_cast<size_t>(arm));
-  return {a.spec.text(),   a.kernels, a.scales->source(), a.cache->allocated_bytes(),
-          a.planned_bytes, a.counts};
+  const std::string source =
+      a.scales->source() + (a.spec.sink > 0 ? ", codes emulated in 16-bit pages" : "");
+  return {a.spec.text(), a.kernels, source, a.cache->allocated_bytes(), a.planned_bytes, a.counts};
 }
 
 Sequence Engine::start(int arm) {
@@ -230,6 +233,8 @@ void Engine::run_pass(std::span<const Request> requests, std::span<Room> rooms, 
     segment.scales = &*arm.scales;
     segment.rounding = arm.spec.rounding;
     segment.values = arm.values;
+    segment.sink = arm.spec.sink;
+    segment.rounded = arm.rounded;
     segment.math = arm.spec.math;
     segment.asked = arm.formats;
     segment.sequence = static_cast<int64_t>(i);

@@ -21,7 +21,7 @@ namespace kv {
 struct BatchPlan {
   int64_t block_size = 64;      // tokens per block: as many as the CPU reads at once
   int64_t rows_per_pass = 512;  // tokens of all sequences in one forward pass
-  int32_t keys_per_split = 0;   // 0 = one pass over the keys
+  int32_t keys_per_split = 0;   // 0 = as attend() has it
 };
 
 /// What an arm really was, from the dispatchers and the allocator.
@@ -125,6 +125,7 @@ class Engine {
   struct Arm {
     ArmSpec spec;
     StoredValues values = StoredValues::kOfFormat;
+    std::vector<LayerFormat> rounded;  // of a sink, whose pages have 16 bits: where codes would be
     std::vector<LayerFormat> formats;  // as asked for
     std::optional<ScaleTable> scales;
     std::unique_ptr<KvCache> cache;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "evaluate/index.h"
 #include "evaluate/range_queries.h"
@@ -21,6 +22,11 @@ struct RangeMeter::Layer {
   std::array<std::vector<std::vector<double>>, 2> noise;  // [side][layout][q head]
   std::vector<std::array<Damages, kNumDamages>> damage;   // [layout]
   int64_t queries = 0;
+  // Of first tokens, over the heads; attention and noise also over the queries.
+  std::array<double, 2> first_energy = {};
+  std::array<std::vector<double>, 2> first_error, first_noise;  // [side][layout]
+  double first_attention = 0;
+  int64_t sequences = 0;
 
   bool has_geometry_of(const AttentionTap& tap) const {
     return num_q_heads == tap.num_q_heads && num_kv_heads == tap.num_kv_heads &&
@@ -133,6 +139,8 @@ RangeMeter::Layer& RangeMeter::layer_of(const AttentionTap& tap) {
   for (const Side side : kSides) {
     const auto s = static_cast<size_t>(side);
     layer->sides[s].assign(index(tap.num_kv_heads), HeadSums(dim_of(tap, s), layouts_.size()));
+    layer->first_error[s].resize(layouts_.size());
+    layer->first_noise[s].resize(layouts_.size());
     layer->noise[s].assign(layouts_.size(), std::vector<double>(index(tap.num_q_heads)));
     for (int64_t head = 0; head < tap.num_kv_heads; ++head) {
       layer->scales[s].push_back(scales_of(layouts_, tap, side, head));
@@ -165,6 +173,7 @@ void RangeMeter::on_attention(const AttentionTap& tap) {
   History& history = history_of(tap);
   history.append(tap);
   count_values(tap, history, layer);
+  if (tap.first_position == 0) count_first(history, layer);
   measure_queries(tap, history, layer);
 }
 
@@ -183,7 +192,32 @@ void RangeMeter::count_values(const AttentionTap& tap, const History& history, L
   }
 }
 
+void RangeMeter::count_first(const History& history, Layer& layer) const {
+  ++layer.sequences;
+  std::vector<uint8_t> codes;
+  for (size_t side = 0; side < 2; ++side) {
+    for (size_t head = 0; head < layer.sides[side].size(); ++head) {
+      const auto dim = std::ssize(layer.sides[side][head].channel_sum);
+      const std::vector<float> x = history.load(side, static_cast<int64_t>(head), dim, 0, 1);
+      std::vector<float> stored(x.size());
+      for (const float value : x) layer.first_energy[side] += static_cast<double>(value) * value;
+      for (size_t layout = 0; layout < layouts_.size(); ++layout) {
+        store_and_load(layouts_[layout], layer.scales[side][head][layout], options_.rounding,
+                       x.data(), 1, dim, stored.data(), codes);
+        for (size_t i = 0; i < x.size(); ++i) {
+          const double error = static_cast<double>(stored[i]) - x[i];
+          layer.first_error[side][layout] += error * error;
+        }
+      }
+    }
+  }
+}
+
 namespace {
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
 
 /// The sampled queries of one call.
 std::vector<int64_t> sampled_positions(const AttentionTap& tap, const RangeOptions& options) {
@@ -244,7 +278,10 @@ void RangeMeter::measure_queries(const AttentionTap& tap, const History& history
                         layer.scales[1][index(h)], options_.rounding, history.key_factors);
     measure_group(tap, head, positions, h * group, out);
   }
+  layer.first_attention += sum_of(out.first_attention);
   for (size_t layout = 0; layout < layouts_.size(); ++layout) {
+    layer.first_noise[0][layout] += sum_of(out.first_score_variance[layout]);
+    layer.first_noise[1][layout] += sum_of(out.first_value_error[layout]);
     for (size_t i = 0; i < out.score_variance[layout].size(); ++i) {
       const size_t q_head = i % index(tap.num_q_heads);
       layer.noise[0][layout][q_head] += out.score_variance[layout][i];
@@ -253,15 +290,6 @@ void RangeMeter::measure_queries(const AttentionTap& tap, const History& history
   }
   add_damage(tap, positions, out, layer.damage);
   layer.queries += out.rows;
-}
-
-void RangeMeter::on_output(const OutputTap& tap) {
-  AttentionTap place;
-  place.first_position = tap.first_position;
-  place.num_tokens = tap.num_tokens;
-  std::vector<int64_t> rows = sampled_positions(place, options_);
-  for (int64_t& row : rows) row -= tap.first_position;
-  entropy_.add(tap, rows);
 }
 
 void RangeMeter::end_sequence(int64_t sequence) {
@@ -352,6 +380,39 @@ std::vector<RangeRecord> RangeMeter::finish() const {
         set_values(record, layer->sides[s], layout);
       }
       add("kv", kDamageBoth, {});
+    }
+  }
+  return out;
+}
+
+std::vector<FirstTokenRecord> RangeMeter::first_tokens() const {
+  std::vector<FirstTokenRecord> out;
+  for (const auto& [number, layer] : layers_) {
+    const auto values = static_cast<double>(layer->queries * layer->num_q_heads);
+    const auto mean = [&](double sum) { return values > 0 ? sum / values : 0; };
+    for (size_t layout = 0; layout < layouts_.size(); ++layout) {
+      for (const Side side : kSides) {
+        const auto s = static_cast<size_t>(side);
+        FirstTokenRecord record;
+        record.layer = number;
+        record.side = name(side);
+        record.layout = layouts_[layout].name;
+        record.record_id = fmt::format("first/{}/{}/{}", number, record.side, record.layout);
+        const double energy = layer->first_energy[s];
+        double others = -energy;
+        for (const HeadSums& head : layer->sides[s]) others += head.energy();
+        const auto count = static_cast<double>(layer->sides[s].front().tokens - layer->sequences);
+        record.norm_ratio = std::sqrt(relative(energy / static_cast<double>(layer->sequences),
+                                               others / std::max(count, 1.0)));
+        record.sqnr_db = decibels(energy, layer->first_error[s][layout]);
+        record.attention = mean(layer->first_attention);
+        const double noise = layer->first_noise[s][layout];
+        record.noise = std::sqrt(mean(noise));
+        record.noise_share = relative(noise, sum_of(layer->noise[s][layout]));
+        record.sequences = layer->sequences;
+        record.queries = layer->queries;
+        out.push_back(std::move(record));
+      }
     }
   }
   return out;

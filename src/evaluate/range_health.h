@@ -9,7 +9,6 @@
 
 #include "cache/layout.h"
 #include "cache/scale_table.h"
-#include "evaluate/control_entropy.h"
 #include "evaluate/record.h"
 #include "model/tap.h"
 #include "numeric/rounding.h"
@@ -45,6 +44,9 @@ struct RangeOptions {
 ///                 where the tap names none): what the block's error is to those that read it
 ///   sqnr_db       10 log10(sum x^2 / sum (x^ - x)^2); centred: each channel's mean over all
 ///                 tokens is taken out of the signal first
+///   first token   attention p_t0 that it gets; noise of it alone: p_t0 (1 - p_t0) e_t0^2 and
+///   p_t0^2
+///                 |v^_0 - v_0|^2 in the place of the sums above
 ///   clip_frac     share of values with |x| / scale > 448; zero_frac: with x != 0 and code 0
 ///
 /// Static scales divide; inline ones are vLLM's: scale = max(absmax / 448, 1e-6), x times 1/scale.
@@ -63,9 +65,6 @@ class RangeMeter : public AttentionObserver {
   /// when the scales lack the layer or its heads, or when a layer's geometry changes.
   void on_attention(const AttentionTap& tap) override;
 
-  /// Adds the sampled positions to the entropy.
-  void on_output(const OutputTap& tap) override;
-
   /// Forgets a sequence's keys and values; what was measured stays. Its number may be used again.
   void end_sequence(int64_t sequence);
 
@@ -74,8 +73,9 @@ class RangeMeter : public AttentionObserver {
   /// sampled (queries = 0). record_id = "range/LAYER/SIDE/LAYOUT".
   std::vector<RangeRecord> finish() const;
 
-  /// How unsure the control is at the queries.
-  EntropyRecord entropy() const { return entropy_.record(); }
+  /// The first token of the sequences apart: for every layer and layout a record of side "k" and
+  /// one of "v". record_id = "first/LAYER/SIDE/LAYOUT".
+  std::vector<FirstTokenRecord> first_tokens() const;
 
  private:
   struct Layer;
@@ -85,12 +85,12 @@ class RangeMeter : public AttentionObserver {
   History& history_of(const AttentionTap& tap);
   void count_values(const AttentionTap& tap, const History& history, Layer& layer) const;
   void measure_queries(const AttentionTap& tap, const History& history, Layer& layer) const;
+  void count_first(const History& history, Layer& layer) const;
 
   std::vector<RangeLayout> layouts_;
   RangeOptions options_;
   std::map<int64_t, std::unique_ptr<Layer>> layers_;
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<History>> histories_;  // sequence, layer
-  ControlEntropy entropy_;
 };
 
 }  // namespace kv

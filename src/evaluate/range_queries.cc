@@ -100,6 +100,7 @@ class QueryBlock {
     normalise(control_);
     attend(control_, head_.values, first_);
     const std::vector<float> control_out = first_;
+    for (int64_t r = 0; r < rows_; ++r) out_.first_attention[row_and_head(r)] = first_weight(r);
     copy_out(first_, out_.control);
     for (size_t layout = 0; layout < head_.key_errors.size(); ++layout) {
       measure_values(layout, control_out);
@@ -112,6 +113,7 @@ class QueryBlock {
     range_rows::multiply(queries, head_.head_dim, keys.data(), head_.head_dim * kPanel, out.data(),
                          width_, rows_, head_.head_dim, width_);
   }
+  double first_weight(int64_t r) const { return control_[index(r * width_)]; }
   float capped(float score) const { return soft_cap_ * std::tanh(score / soft_cap_); }
 
   /// Keys before a query's window count nothing.
@@ -139,11 +141,14 @@ class QueryBlock {
   /// V alone: the control's attention over the values' errors.
   void measure_values(size_t layout, const std::vector<float>& control_out) {
     attend(control_, head_.value_errors[layout], first_);
+    const double of_first = head_.first_value_error(layout);
     for (int64_t r = 0; r < rows_; ++r) {
       const int64_t at = r * value_width_;
+      const double size = squared_norm(control_out.data() + at, head_.value_dim);
+      const double weight = first_weight(r);
       out_.value_error[layout][row_and_head(r)] =
-          relative(squared_norm(first_.data() + at, head_.value_dim),
-                   squared_norm(control_out.data() + at, head_.value_dim));
+          relative(squared_norm(first_.data() + at, head_.value_dim), size);
+      out_.first_value_error[layout][row_and_head(r)] = relative(weight * weight * of_first, size);
     }
     range_rows::add(first_.data(), control_out.data(), first_.data(),
                     static_cast<int64_t>(first_.size()));
@@ -158,6 +163,10 @@ class QueryBlock {
       const int64_t at = r * width_;
       out_.score_variance[layout][row_and_head(r)] = range_rows::weighted_variance(
           control_.data() + at, errors_.data() + at, positions_[index(r)] + 1);
+      // One key's error e of weight p: the mean is pe, the variance p(1 - p)e^2.
+      const double weight = first_weight(r), error = errors_[index(at)];
+      out_.first_score_variance[layout][row_and_head(r)] =
+          weight == 0 ? 0 : weight * (1 - weight) * error * error;
     }
     range_rows::add(scores_.data(), errors_.data(), damaged_.data(),
                     static_cast<int64_t>(damaged_.size()));
@@ -245,7 +254,19 @@ QueryOutputs::QueryOutputs(int64_t num_rows, int64_t num_q_heads, int64_t value_
       control(index(rows * width)),
       damaged(num_layouts * kNumDamages, std::vector<float>(index(rows * width))),
       score_variance(num_layouts, std::vector<double>(index(rows * num_q_heads))),
-      value_error(score_variance) {}
+      value_error(score_variance),
+      first_score_variance(score_variance),
+      first_value_error(score_variance),
+      first_attention(index(rows * num_q_heads)) {}
+
+double HeadKeys::first_value_error(size_t layout) const {
+  double sum = 0;
+  for (int64_t c = 0; c < value_dim; ++c) {
+    const double x = value_errors[layout][index(c / kPanel * kPanel * tokens + c % kPanel)];
+    sum += x * x;
+  }
+  return sum;
+}
 
 double relative(double numerator, double denominator) {
   return numerator == 0 ? 0 : numerator / denominator;

@@ -20,6 +20,9 @@ struct HeadKeys {
   std::vector<float> values;  // [tokens, value_dim]
   std::vector<std::vector<float>> key_errors, value_errors;  // per layout, stored less original
 
+  /// |stored less original|^2 of the first token's value.
+  double first_value_error(size_t layout) const;
+
   /// k [num_tokens, dim], v [num_tokens, value_dim]; the scales are per layout. Keys are divided by
   /// `key_factors` [at least num_tokens], when there are any, after they were stored and read.
   HeadKeys(const std::vector<float>& k, const std::vector<float>& v, int64_t dim, int64_t value_dim,
@@ -35,6 +38,9 @@ struct QueryOutputs {
   std::vector<std::vector<float>> damaged;  // [layout * kNumDamages + damage][rows, width]
   // [layout][rows, num_q_heads]: the summands of score noise and value noise.
   std::vector<std::vector<double>> score_variance, value_error;
+  // The same, if the first token alone were rounded, and the attention that it gets.
+  std::vector<std::vector<double>> first_score_variance, first_value_error;
+  std::vector<double> first_attention;
 
   QueryOutputs(int64_t num_rows, int64_t num_q_heads, int64_t value_dim, size_t num_layouts);
 };

@@ -86,11 +86,26 @@ struct RangeRecord {
   int64_t tokens = 0, queries = 0;
 };
 
-/// How unsure the control is of what comes next, from the pass that the ranges come from.
-struct EntropyRecord {
+/// By how much an answer of the task `count` is off, where it is a number at all.
+struct CountErrorRecord {
   std::string record_id;
-  double entropy = 0;     // nats, mean over positions
-  int64_t positions = 0;  // 0: nothing is known
+  std::string block, arm, example_id, bucket;
+  double error = 0;  // |number - the right one|
+};
+
+/// The first token of every sequence apart, from the pass that the ranges come from: attention
+/// often rests on it while it says little, and its keys are often unlike all others.
+struct FirstTokenRecord {
+  std::string record_id;
+  int64_t layer = 0;
+  std::string side;        // "k", "v"
+  std::string layout;      // as in RangeRecord
+  double norm_ratio = 0;   // its length over the rms length of the other tokens'
+  double sqnr_db = 0;      // of it alone
+  double attention = 0;    // share that goes to it, mean over queries and query heads
+  double noise = 0;        // that its rounding alone makes: K score noise in nats, V value noise
+  double noise_share = 0;  // of the layer's squared noise
+  int64_t sequences = 0, queries = 0;
 };
 
 /// Logit cost of one arm over the scan's prompts.

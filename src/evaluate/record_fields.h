@@ -98,11 +98,30 @@ void visit_fields(Record& r, Visit&& visit) {
 }
 
 template <class Record, class Visit>
-requires std::is_same_v<std::remove_const_t<Record>, EntropyRecord>
+requires std::is_same_v<std::remove_const_t<Record>, CountErrorRecord>
 void visit_fields(Record& r, Visit&& visit) {
   visit("record_id", r.record_id);
-  visit("entropy", r.entropy);
-  visit("positions", r.positions);
+  visit("block", r.block);
+  visit("arm", r.arm);
+  visit("example_id", r.example_id);
+  visit("bucket", r.bucket);
+  visit("error", r.error);
+}
+
+template <class Record, class Visit>
+requires std::is_same_v<std::remove_const_t<Record>, FirstTokenRecord>
+void visit_fields(Record& r, Visit&& visit) {
+  visit("record_id", r.record_id);
+  visit("layer", r.layer);
+  visit("side", r.side);
+  visit("layout", r.layout);
+  visit("norm_ratio", r.norm_ratio);
+  visit("sqnr_db", r.sqnr_db);
+  visit("attention", r.attention);
+  visit("noise", r.noise);
+  visit("noise_share", r.noise_share);
+  visit("sequences", r.sequences);
+  visit("queries", r.queries);
 }
 
 template <class Record, class Visit>
@@ -212,7 +231,8 @@ constexpr std::string_view kind_of(const ExampleRecord&) { return "example"; }
 constexpr std::string_view kind_of(const GenerationRecord&) { return "generation"; }
 constexpr std::string_view kind_of(const LogitRecord&) { return "logit"; }
 constexpr std::string_view kind_of(const RangeRecord&) { return "range"; }
-constexpr std::string_view kind_of(const EntropyRecord&) { return "entropy"; }
+constexpr std::string_view kind_of(const CountErrorRecord&) { return "count_error"; }
+constexpr std::string_view kind_of(const FirstTokenRecord&) { return "first_token"; }
 constexpr std::string_view kind_of(const ArmRecord&) { return "arm"; }
 constexpr std::string_view kind_of(const AmaxRecord&) { return "amax"; }
 constexpr std::string_view kind_of(const CalibrationRecord&) { return "calibration"; }

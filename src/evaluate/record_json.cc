@@ -181,7 +181,8 @@ std::string record_to_json(const TimingRecord& record) { return write(record); }
 std::string record_to_json(const SupportRecord& record) { return write(record); }
 std::string record_to_json(const FactsRecord& record) { return write(record); }
 std::string record_to_json(const ServedRecord& record) { return write(record); }
-std::string record_to_json(const EntropyRecord& record) { return write(record); }
+std::string record_to_json(const FirstTokenRecord& record) { return write(record); }
+std::string record_to_json(const CountErrorRecord& record) { return write(record); }
 
 std::string add_record_from_json(std::string_view json, const std::string& where, Records& out) {
   const OrderedJson object = parse_object(json, where);
@@ -204,10 +205,12 @@ std::string add_record_from_json(std::string_view json, const std::string& where
   if (is(SupportRecord())) return read_into(object, where, out.supports);
   if (is(FactsRecord())) return read_into(object, where, out.facts);
   if (is(ServedRecord())) return read_into(object, where, out.served);
-  if (is(EntropyRecord())) return read_into(object, where, out.entropies);
+  if (is(FirstTokenRecord())) return read_into(object, where, out.first_tokens);
+  if (is(CountErrorRecord())) return read_into(object, where, out.count_errors);
   throw FormatError(
       fmt::format("{}: \"kind\": expected example, generation, logit, range, arm, amax, "
-                  "calibration, capacity, timing, support, facts, served or entropy, found \"{}\"",
+                  "calibration, capacity, timing, support, facts, served, first_token or "
+                  "count_error, found \"{}\"",
                   where, kind));
 }
 

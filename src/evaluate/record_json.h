@@ -21,7 +21,8 @@ std::string record_to_json(const TimingRecord& record);
 std::string record_to_json(const SupportRecord& record);
 std::string record_to_json(const FactsRecord& record);
 std::string record_to_json(const ServedRecord& record);
-std::string record_to_json(const EntropyRecord& record);
+std::string record_to_json(const FirstTokenRecord& record);
+std::string record_to_json(const CountErrorRecord& record);
 
 /// Reads one such object, adds it to the records of its kind and returns its id. `where` ("file:
 /// line 12") begins every message. Throws FormatError.

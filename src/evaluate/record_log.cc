@@ -163,8 +163,9 @@ void RecordLog::append(const CapacityRecord& record) { append_to(records_.capaci
 void RecordLog::append(const TimingRecord& record) { append_to(records_.timings, record); }
 void RecordLog::append(const SupportRecord& record) { append_to(records_.supports, record); }
 void RecordLog::append(const FactsRecord& record) { append_to(records_.facts, record); }
+void RecordLog::append(const CountErrorRecord& record) { append_to(records_.count_errors, record); }
+void RecordLog::append(const FirstTokenRecord& record) { append_to(records_.first_tokens, record); }
 void RecordLog::append(const ServedRecord& record) { append_to(records_.served, record); }
-void RecordLog::append(const EntropyRecord& record) { append_to(records_.entropies, record); }
 
 template <class Record>
 void RecordLog::append_all(std::vector<Record>& records, std::span<const Record> added) {

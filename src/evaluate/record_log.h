@@ -29,7 +29,8 @@ struct Records {
   std::vector<SupportRecord> supports;
   std::vector<FactsRecord> facts;
   std::vector<ServedRecord> served;
-  std::vector<EntropyRecord> entropies;
+  std::vector<FirstTokenRecord> first_tokens;
+  std::vector<CountErrorRecord> count_errors;
 };
 
 /// The records of a finished or interrupted run; the file is not touched. A last line without its
@@ -67,7 +68,8 @@ class RecordLog {
   void append(const SupportRecord& record);
   void append(const FactsRecord& record);
   void append(const ServedRecord& record);
-  void append(const EntropyRecord& record);
+  void append(const FirstTokenRecord& record);
+  void append(const CountErrorRecord& record);
   /// Several lines, one sync: the answers to one document. All of them or none.
   void append(std::span<const ExampleRecord> records);
   void append(std::span<const GenerationRecord> records);
@@ -91,7 +93,7 @@ class RecordLog {
   const std::vector<SupportRecord>& supports() const { return records_.supports; }
   const std::vector<FactsRecord>& facts() const { return records_.facts; }
   const std::vector<ServedRecord>& served() const { return records_.served; }
-  const std::vector<EntropyRecord>& entropies() const { return records_.entropies; }
+  const std::vector<FirstTokenRecord>& first_tokens() const { return records_.first_tokens; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& machine() const { return machine_; }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 
 #include "evaluate/answers.h"
 #include "evaluate/command_check.h"
@@ -200,6 +202,21 @@ bool is_runaway(std::span<const int32_t> generated) {
     }
   }
   return false;
+}
+
+std::optional<double> count_error(std::string_view text, std::string_view expected) {
+  const auto number_of = [](std::string_view word) -> std::optional<double> {
+    while (!word.empty() && word.front() == ' ') word.remove_prefix(1);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc()) return std::nullopt;
+    return static_cast<double>(value);
+  };
+  const std::optional<double> right = number_of(expected), found = number_of(text);
+  if (!right) {
+    throw ValueError(fmt::format("count: expected a whole number, found \"{}\"", expected));
+  }
+  return found ? std::optional(std::abs(*found - *right)) : std::nullopt;
 }
 
 }  // namespace kv

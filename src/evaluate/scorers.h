@@ -50,6 +50,10 @@ Score score_tokens(Check check, std::span<const int32_t> expected,
 /// that its check cannot use (see check_answer).
 Score score_text(Check check, std::string_view text, std::span<const std::string> accepted);
 
+/// |the number that `text` begins with - expected|, blanks before it aside; nothing where it begins
+/// with none. Throws ValueError when `expected` is no whole number.
+std::optional<double> count_error(std::string_view text, std::string_view expected);
+
 /// The same for a question. With a tag (kSimilarity) the trimmed text must begin with it, or it is
 /// worth 0; what stands behind it is compared.
 Score score_text(const Question& question, std::string_view text);

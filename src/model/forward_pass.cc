@@ -217,14 +217,21 @@ void Model::ForwardPass::disperse_keys() {
   if (model_.dispersion_) TokenDispersion::disperse(key_factors_, kv_size_, k_.data());
 }
 
-void Model::ForwardPass::round_values() {
+void Model::ForwardPass::round_values(int64_t l) {
   for (size_t i = 0; i < segments_.size(); ++i) {
-    if (segments_[i].values == StoredValues::kOfFormat) continue;
-    const auto first = static_cast<size_t>(first_row_[i] * kv_size_);
-    const size_t count = segments_[i].tokens.size() * static_cast<size_t>(kv_size_);
-    round_to_e5m2(std::span(k_).subspan(first, count), segments_[i].rounding);
-    if (spec_.latent) continue;  // its values are a part of its keys
-    round_to_e5m2(std::span(v_).subspan(first, count), segments_[i].rounding);
+    const Segment& segment = segments_[i];
+    if (segment.values == StoredValues::kOfFormat) continue;
+    const int64_t tokens = std::ssize(segment.tokens);
+    const int64_t kept = std::clamp<int64_t>(segment.sink - segment.first_position, 0, tokens);
+    const auto first = static_cast<size_t>((first_row_[i] + kept) * kv_size_);
+    const auto count = static_cast<size_t>((tokens - kept) * kv_size_);
+    const auto round = [&](std::vector<uint16_t>& side, Format LayerFormat::*format) {
+      if (!segment.rounded.empty() && !is_fp8(segment.rounded[static_cast<size_t>(l)].*format))
+        return;
+      round_to(segment.values, std::span(side).subspan(first, count), segment.rounding);
+    };
+    round(k_, &LayerFormat::k);
+    if (!spec_.latent) round(v_, &LayerFormat::v);  // else its values are a part of its keys
   }
 }
 
@@ -334,23 +341,6 @@ void Model::ForwardPass::show_observers(int64_t l) {
   }
 }
 
-void Model::ForwardPass::show_output(const HiddenStates& hidden) {
-  OutputTap tap;
-  tap.hidden_size = spec_.hidden_size;
-  tap.vocab_size = spec_.vocab_size;
-  tap.logits = [this](const uint16_t* in, int64_t rows, float* out) {
-    model_.head_logits({in, static_cast<size_t>(rows * spec_.hidden_size)}, out);
-  };
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    if (segments_[i].observer == nullptr) continue;
-    tap.sequence = segments_[i].sequence;
-    tap.first_position = segments_[i].first_position;
-    tap.num_tokens = std::ssize(segments_[i].tokens);
-    tap.normed = hidden.normed_.data() + first_row_[i] * spec_.hidden_size;
-    segments_[i].observer->on_output(tap);
-  }
-}
-
 void Model::ForwardPass::attention_block(int64_t l) {
   const Layer& layer = model_.weights_->layers[static_cast<size_t>(l)];
   const auto eps = static_cast<float>(spec_.rms_norm_eps);
@@ -358,7 +348,7 @@ void Model::ForwardPass::attention_block(int64_t l) {
   spec_.latent ? project_latents(layer) : project_heads(layer);
   add_key_offset(l);
   disperse_keys();
-  round_values();
+  round_values(l);
   store(l);
   attend_cache(l);
   project_out(layer);
@@ -378,7 +368,6 @@ HiddenStates Model::ForwardPass::run() {
   out.normed_.resize(static_cast<size_t>(rows_ * spec_.hidden_size));
   rms_norm(hidden_view(residual_), model_.weights_->final_norm,
            static_cast<float>(spec_.rms_norm_eps), rows_view(out.normed_, spec_.hidden_size));
-  show_output(out);
   return out;
 }
 

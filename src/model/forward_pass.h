@@ -46,11 +46,10 @@ class Model::ForwardPass {
   void norm_block_out(std::span<const float> weight);
   void add_key_offset(int64_t l);
   void disperse_keys();
-  void round_values();
+  void round_values(int64_t l);
   void store(int64_t l);
   void attend_cache(int64_t l);
   void show_observers(int64_t l);
-  void show_output(const HiddenStates& hidden);
   void mlp_block(const Layer& layer);
   void run_mlp(const Mlp& mlp, const std::vector<uint16_t>& x, int64_t rows, float* out);
   void mix_experts(const Layer& layer);

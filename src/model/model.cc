@@ -114,13 +114,9 @@ void Model::logits(const HiddenStates& hidden, std::span<const int64_t> rows, fl
              hidden.normed_.begin() + (row + 1) * size);
   }
   const auto lock = all_threads();
-  head_logits(x, out);
-}
-
-void Model::head_logits(std::span<const uint16_t> rows, float* out) const {
-  const int64_t size = spec().hidden_size, count = std::ssize(rows) / size;
+  const int64_t count = std::ssize(rows);
   const TensorView y = TensorView::contiguous(out, DType::kF32, {count, spec().vocab_size});
-  matmul(weights_->head, TensorView::contiguous(rows.data(), DType::kBF16, {count, size}), y);
+  matmul(weights_->head, TensorView::contiguous(x.data(), DType::kBF16, {count, size}), y);
   if (spec().logit_soft_cap > 0) soft_cap(y, static_cast<float>(spec().logit_soft_cap));
 }
 

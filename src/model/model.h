@@ -31,6 +31,9 @@ struct Segment {
   const ScaleTable* scales = nullptr;  // the arm's static scales; null when no layer needs one
   Rounding rounding = Rounding::kNearestEven;
   StoredValues values = StoredValues::kOfFormat;
+  int64_t sink = 0;  // first positions whose values are those of the format all the same
+  // [num_layers]: sides that are not FP8 here are not rounded to `values`; empty: all are.
+  std::span<const LayerFormat> rounded;
   Math math = Math::kBf16;
   std::span<const LayerFormat> asked;  // [num_layers] by the arm; read where keys are dispersed
   int64_t sequence = 0;                // the caller's number, passed on to the observer
@@ -111,7 +114,6 @@ class Model {
   struct Weights;
   class ForwardPass;
   Model() = default;
-  void head_logits(std::span<const uint16_t> rows, float* out) const;
   std::shared_ptr<const Checkpoint> checkpoint_;
   std::shared_ptr<const Weights> weights_;
   int64_t weight_bytes_ = 0;

@@ -38,23 +38,12 @@ struct AttentionTap {
   std::function<void(const float* in, int64_t rows, float* out)> project;
 };
 
-/// What the last layer gives for consecutive tokens of one sequence.
-struct OutputTap {
-  int64_t sequence = 0, first_position = 0, num_tokens = 0;
-  int64_t hidden_size = 0, vocab_size = 0;
-  const uint16_t* normed = nullptr;  // [num_tokens, hidden_size] bf16, what the head reads
-
-  /// Logits of any rows: in [rows, hidden_size] bf16, out [rows, vocab_size] f32.
-  std::function<void(const uint16_t* in, int64_t rows, float* out)> logits;
-};
-
 /// Sees every layer of every sequence of a forward pass, in order of layers. The sequence's earlier
 /// tokens were given to earlier calls with the same layer.
 class AttentionObserver {
  public:
   virtual ~AttentionObserver() = default;
   virtual void on_attention(const AttentionTap& tap) = 0;
-  virtual void on_output(const OutputTap&) {}  // after the last layer
 };
 
 }  // namespace kv

@@ -8,6 +8,7 @@ namespace kv {
 
 /// The SIMD targets that this build has and this machine runs, best first; the last is "scalar".
 ///
+/// "amx"        AVX-512 with VBMI, AVX512-BF16 and AMX tiles of BF16 (Sapphire Rapids and later)
 /// "avx3_bf16"  AVX-512 with VBMI and AVX512-BF16 (Zen 4, Sapphire Rapids and later)
 /// "avx3_dl"    AVX-512 with VBMI (Ice Lake and later)
 /// "avx3"       AVX-512 F, BW, DQ, VL
@@ -27,5 +28,9 @@ std::string active_simd_target();
 /// Whether kernels may use AVX512-BF16: the machine has it, and no lower target is forced. Highway
 /// 1.0 has no target of its own for it, so a kernel built for AVX3_DL asks this.
 bool avx512_bf16_allowed();
+
+/// Whether kernels may use AMX: the machine and its operating system have it, and no lower target
+/// is forced.
+bool amx_allowed();
 
 }  // namespace kv

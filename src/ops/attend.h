@@ -11,7 +11,8 @@
 namespace kv {
 
 /// Numerics of the two matmuls of attention.
-///   kBf16  codes are widened exactly, Q and P keep at least 16 bits (Triton and FlashInfer class)
+///   kBf16  codes are widened exactly, Q and P keep at least 16 bits (Triton and FlashInfer class);
+///          a prefill on CUDA multiplies them with inline scales in F16 (11 bits)
 ///   kFp8   Q (per query, a power of two as scale) and P (offset by 2^8) through E4M3 too
 ///          (FlashAttention-3 class); a side stored in BF16 is read as with kBf16
 enum class Math : uint8_t { kBf16, kFp8 };
@@ -28,8 +29,9 @@ struct AttendParams {
   int32_t window = 0;  // 0 = none; else a query sees itself and window - 1 earlier tokens
   float soft_cap = 0;  // 0 = none; else scores become cap * tanh(score / cap)
   Math math = Math::kBf16;
-  int32_t keys_per_split =
-      0;  // 0 = one pass; else partial results every so many keys, combined in order
+  /// Partial results every so many keys, combined in order; 0 = as the twin has it (CPU: every 512
+  /// keys, CUDA: one pass).
+  int32_t keys_per_split = 0;
   std::span<const float> sinks = {};  // per query head, the score of a key without a value; or none
   /// false: decode on CUDA splits keys as suits the whole batch, not at keys_per_split; the plan is
   /// in the kernel's name. Twins that know one plan only keep it.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <memory>
 #include <vector>
 
 #include "cpu/attend_rows.h"
@@ -21,6 +22,15 @@ namespace {
 // scores and a tile stay in a second-level cache of 1 MiB (head_dim 256: 360 KB in BF16, 670 KB in
 // F32).
 constexpr int64_t kRowsPerItem = 192;
+
+// A row's result is combined from parts of so many keys, in prefill as in decode, whatever the
+// threads: so the parts of a long sequence can be decoded by more threads than there are KV heads.
+// 64 KB of codes with head_dim 64.
+constexpr int64_t kKeysPerPart = 512;
+
+// Items of so few rows are cut into their parts; larger ones are many, and keep their queries and
+// sums in one place.
+constexpr int64_t kRowsOfSplitItem = 64;
 
 /// Some queries of one sequence under one KV head.
 struct Item {
@@ -93,27 +103,31 @@ class ItemRows {
       std::copy_n(p_.q.as<const uint16_t>() + offset(p_.q, r), dim_, q);
       if (reads_fp8(p_, Side::kK)) round_query(q, dim_);
     }
+    split_ = p_.keys_per_split > 0 ? p_.keys_per_split : kKeysPerPart;
+    first_key_ = first_visible_key() / split_ * split_;
+    parts_.resize(static_cast<size_t>((positions_.back() - first_key_) / split_ + 1));
   }
 
-  void run(cpu::AttendScratch& scratch) {
-    const int64_t keys = positions_.back() + 1;
-    const int64_t split = p_.keys_per_split > 0 ? p_.keys_per_split : keys;
-    const int64_t first =
-        p_.keys_per_split > 0 ? first_visible_key() / split * split : first_visible_key();
-    std::vector<std::vector<float>> results;
+  size_t num_parts() const { return parts_.size(); }
+
+  /// Parts may run at the same time.
+  void run_part(size_t part, cpu::AttendScratch& scratch) {
+    std::vector<float>& out = parts_[part];
+    out.resize(static_cast<size_t>(num_rows_ * (value_dim_ + 2)));
+    float* largest = out.data() + num_rows_ * value_dim_;
+    const int64_t begin = first_key_ + static_cast<int64_t>(part) * split_;
+    attend_keys(begin, std::min(begin + split_, positions_.back() + 1), out.data(), largest,
+                largest + num_rows_, scratch);
+  }
+
+  /// After all parts.
+  void finish() {
     std::vector<cpu::RowsPart> parts;
-    const std::vector<float> sinks = sinks_of_rows();
-    for (int64_t begin = first; begin < keys; begin += split) {
-      std::vector<float>& part =
-          results.emplace_back(static_cast<size_t>(num_rows_ * (value_dim_ + 2)));
-      float* largest = part.data() + num_rows_ * value_dim_;
-      run_part(begin, std::min(begin + split, keys), part.data(), largest, largest + num_rows_,
-               scratch);
-    }
-    for (const auto& part : results) {
+    for (const auto& part : parts_) {
       const float* largest = part.data() + num_rows_ * value_dim_;
       parts.push_back({part.data(), largest, largest + num_rows_});
     }
+    const std::vector<float> sinks = sinks_of_rows();
     // V of a latent is read through K's scale.
     const std::span<const float> scales = p_.cache.page.holds_latents ? p_.k_scale : p_.v_scale;
     const float value_scale = static_scale(p_.cache, Side::kV, scales, item_.kv_head);
@@ -147,8 +161,8 @@ class ItemRows {
            (item_.kv_head * group + r % group) * view.strides[1];
   }
 
-  void run_part(int64_t begin, int64_t end, float* out, float* largest, float* sum,
-                cpu::AttendScratch& scratch) {
+  void attend_keys(int64_t begin, int64_t end, float* out, float* largest, float* sum,
+                   cpu::AttendScratch& scratch) {
     cpu::AttendRows rows;
     rows.cache = &p_.cache;
     rows.blocks = p_.block_table.as<const int32_t>() + item_.seq * p_.block_table.strides[0];
@@ -181,13 +195,67 @@ class ItemRows {
     }
   }
 
-  const Item& item_;
+  const Item item_;
   const AttendParams& p_;
   int64_t dim_, value_dim_, first_row_ = 0, num_rows_ = 0;
+  int64_t split_ = 0, first_key_ = 0;
+  std::vector<std::vector<float>> parts_;  // values, largest scores and sums of each
   std::vector<uint16_t> q_;
   std::vector<float> out_;
   std::vector<int64_t> positions_;
 };
+
+/// fn(i, scratch) for i < n on all threads; rethrows what one of them threw.
+template <class Fn>
+void in_parallel(size_t n, const Fn& fn) {
+  std::exception_ptr failure;
+#pragma omp parallel if (n > 1)
+  {
+    static thread_local cpu::AttendScratch scratch;
+#pragma omp for schedule(dynamic, 1)
+    for (size_t i = 0; i < n; ++i) {
+      try {
+        fn(i, scratch);
+      } catch (...) {
+#pragma omp critical
+        failure = std::current_exception();
+      }
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void run_items(const std::vector<Item>& items) {
+  struct Task {
+    const Item* item;
+    ItemRows* rows;  // of an item that is cut; or null
+    size_t part;
+  };
+  std::vector<std::unique_ptr<ItemRows>> cut;
+  std::vector<Task> tasks;
+  for (const Item& item : items) {
+    if (item.num_queries * q_per_kv(*item.params) > kRowsOfSplitItem) {
+      tasks.push_back({&item, nullptr, 0});
+      continue;
+    }
+    cut.push_back(std::make_unique<ItemRows>(item));
+    for (size_t part = 0; part < cut.back()->num_parts(); ++part)
+      tasks.push_back({&item, cut.back().get(), part});
+  }
+  in_parallel(tasks.size(), [&](size_t i, cpu::AttendScratch& scratch) {
+    const Task& task = tasks[i];
+    if (task.rows != nullptr) return task.rows->run_part(task.part, scratch);
+    ItemRows rows(*task.item);
+    for (size_t part = 0; part < rows.num_parts(); ++part) rows.run_part(part, scratch);
+    rows.finish();
+  });
+  // A decode step's items are few and small: not worth another start of all threads.
+  if (cut.size() < 64) {
+    for (const auto& rows : cut) rows->finish();
+    return;
+  }
+  in_parallel(cut.size(), [&](size_t i, cpu::AttendScratch&) { cut[i]->finish(); });
+}
 
 std::string kernel_name(const AttendParams& p) {
   const PageLayout& page = p.cache.page;
@@ -217,21 +285,7 @@ std::vector<KernelUsed> attend_cpu(std::span<const AttendParams> params) {
   // Longest first: the last items to start decide how long the call runs.
   std::stable_sort(items.begin(), items.end(),
                    [](const Item& a, const Item& b) { return a.cost > b.cost; });
-  std::exception_ptr failure;
-#pragma omp parallel
-  {
-    static thread_local cpu::AttendScratch scratch;
-#pragma omp for schedule(dynamic, 1)
-    for (size_t i = 0; i < items.size(); ++i) {
-      try {
-        ItemRows(items[i]).run(scratch);
-      } catch (...) {
-#pragma omp critical
-        failure = std::current_exception();
-      }
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+  run_items(items);
   std::vector<KernelUsed> used;
   for (const AttendParams& p : params) used.push_back({kernel_name(p)});
   return used;

@@ -24,10 +24,6 @@ class PackedMatrix {
   int64_t in_features() const;
   int64_t packed_bytes() const;
 
-  /// Rows that a product of `rows` rows is computed with: the multiple of a row count that was
-  /// found to give the same bits as all others. matmul() is fastest when y has room for them.
-  int64_t padded_rows(int64_t rows) const;
-
   struct State;
   const State& state() const { return *state_; }
 
@@ -38,13 +34,11 @@ class PackedMatrix {
 /// y = x W^T.
 ///
 /// x  [rows, in_features] bf16, contiguous
-/// y  [at least rows, out_features] f32, contiguous; rows from x's rows on are scratch
+/// y  [rows, out_features] f32, contiguous
 ///
-/// BF16 products, F32 sums (AMX or AVX512-BF16 where the CPU has it; on a CPU without AVX-512 the
-/// same products in F32). A row's bits do not depend on the number of rows: the library's kernels
-/// may split the sum differently for few rows (it does with AMX), so only row counts that agree bit
-/// for bit with the largest one are used, which pack() finds out per shape. 2 * rows * in * out
-/// FLOPs. Throws ShapeError.
+/// BF16 products, F32 sums: by tiles (AMX), pairs (AVX512-BF16 where it is fast) or multiply-adds
+/// in F32. The terms of an element are added in the order of in_features, so a row's bits do not
+/// depend on the number of rows or threads. 2 * rows * in * out FLOPs. Throws ShapeError.
 KernelUsed matmul(const PackedMatrix& weights, const TensorView& x, const TensorView& y);
 
 /// The same in double over plain weights [out_features, in_features] bf16, written to be read.

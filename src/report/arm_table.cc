@@ -52,10 +52,11 @@ std::string ArmRow::predicted_text() const {
   return predicted_kld && !is_control() ? significant(*predicted_kld, 2) : "";
 }
 
-void add_predictions(std::span<const RangeRecord> ranges, const EntropyRecord& entropy,
-                     std::vector<ArmRow>& arms) {
+void add_predictions(std::span<const RangeRecord> ranges, std::vector<ArmRow>& arms) {
+  const auto control = std::ranges::find_if(arms, &ArmRow::is_control);
+  if (control == arms.end()) return;
   for (ArmRow& arm : arms) {
-    const double kld = predicted_kld(ranges, entropy, arm.spec);
+    const double kld = predicted_kld(ranges, control->record->nll, arm.spec);
     if (std::isfinite(kld)) arm.predicted_kld = kld;
   }
 }

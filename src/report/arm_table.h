@@ -39,8 +39,7 @@ std::vector<ArmRow> make_arm_rows(std::span<const ArmRecord> arms,
                                   std::span<const CapacityRecord> capacities);
 
 /// Fills in what one pass of the control expects of the arms, where it can (predicted_kld.h).
-void add_predictions(std::span<const RangeRecord> ranges, const EntropyRecord& entropy,
-                     std::vector<ArmRow>& arms);
+void add_predictions(std::span<const RangeRecord> ranges, std::vector<ArmRow>& arms);
 
 /// What the column of kld_text() is called: with "± se" where some arm has an error.
 std::string kld_head(const std::vector<ArmRow>& arms, bool unicode = true);

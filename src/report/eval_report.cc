@@ -87,22 +87,58 @@ OrderedJson arm_json(const ArmRow& row, std::span<const LogitRecord> logits) {
   return json;
 }
 
-std::string kld_table(const EvalReport& report, const std::vector<ArmRow>& arms,
-                      const TextStyle& style) {
-  const std::vector<std::string> buckets = distinct(report.logits, &LogitRecord::bucket);
+/// KLD summed over the tokens of one generation, mean over the prompts, to the end of each bucket:
+/// what the whole continuation lost of the control's probability.
+std::vector<double> cumulative_kld(std::span<const LogitRecord> own,
+                                   const std::vector<std::string>& buckets) {
+  std::vector<double> out;
+  const auto documents = static_cast<double>(distinct(own, &LogitRecord::document).size());
+  double sum = 0;
+  for (const std::string& bucket : buckets) {
+    for (const LogitRecord& record : own) {
+      if (record.bucket == bucket) sum += record.kld;
+    }
+    out.push_back(sum / std::max(documents, 1.0));
+  }
+  return out;
+}
+
+OrderedJson forced_json(std::span<const LogitRecord> logits) {
+  OrderedJson out = OrderedJson::array();
+  const std::vector<std::string> buckets = distinct(logits, &LogitRecord::bucket);
+  for (const std::string& arm : distinct(logits, &LogitRecord::arm)) {
+    const std::vector<LogitRecord> own = records_of(logits, arm);
+    const std::vector<double> sums = cumulative_kld(own, buckets);
+    OrderedJson json = {{"arm", arm}, {"buckets", OrderedJson::array()}};
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      json["buckets"].push_back(bucket_json(buckets[i], bucket_summary(own, buckets[i])));
+      json["buckets"].back()["kld_cumulative"] = json_number(sums[i]);
+    }
+    out.push_back(std::move(json));
+  }
+  return out;
+}
+
+/// One row an arm; with `has_sums` each bucket also says what was summed up to its end.
+std::string kld_table(std::span<const LogitRecord> logits, const std::vector<ArmRow>& arms,
+                      const TextStyle& style, bool has_sums = false) {
+  const std::vector<std::string> buckets = distinct(logits, &LogitRecord::bucket);
   std::vector<TextColumn> columns = {{"arm", false, true}};
   for (const std::string& bucket : buckets) columns.push_back({bucket, true, true});
   std::vector<std::vector<TextCell>> rows;
   for (const ArmRow& arm : arms) {
     if (arm.is_control()) continue;
     std::vector<TextCell> cells = {{arm.record->arm}};
-    const std::vector<LogitRecord> own = records_of(report.logits, arm.record->arm);
-    for (const std::string& bucket : buckets) {
-      const LogitSummary summary = bucket_summary(own, bucket);
-      cells.push_back({summary.n == 0 ? "-"
-                                      : mean_with_error(summary.kld.mean, summary.kld.se_cluster, 4,
-                                                        style.unicode) +
-                                            fmt::format(" (n {})", grouped(summary.n))});
+    const std::vector<LogitRecord> own = records_of(logits, arm.record->arm);
+    const std::vector<double> sums = cumulative_kld(own, buckets);
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      const LogitSummary summary = bucket_summary(own, buckets[i]);
+      const std::string n =
+          has_sums ? "; " + significant(sums[i], 3) : fmt::format(" (n {})", grouped(summary.n));
+      cells.push_back(
+          {summary.n == 0
+               ? "-"
+               : mean_with_error(summary.kld.mean, summary.kld.se_cluster, 4, style.unicode) + n});
     }
     rows.push_back(std::move(cells));
   }
@@ -133,6 +169,7 @@ std::string eval_json(const EvalReport& report) {
   OrderedJson out = {{"model", json_of(report.model)},
                      {"prompts", json_of(report.prompts)},
                      {"arms", arms_json(arms, report.logits, report.capacities)}};
+  if (!report.forced.empty()) out["forced"] = forced_json(report.forced);
   if (!report.divergence.empty()) out["divergence"] = divergence_json(report.divergence);
   out["notices"] = report.notices;
   out["alarms"] = report.alarms;
@@ -150,7 +187,16 @@ std::string eval_text(const EvalReport& report, const TextStyle& style) {
     out += '\n';
     out += paragraph("KLD from BF16 by tokens attended to, nats a token, with its standard error.",
                      style);
-    out += kld_table(report, arms, style);
+    out += kld_table(report.logits, arms, style);
+  }
+  if (!report.forced.empty()) {
+    out += '\n';
+    out += paragraph(
+        fmt::format("KLD by tokens that BF16 generated after {} prompts and all arms were fed: "
+                    "nats a token; summed from the first one on.",
+                    distinct(report.forced, &LogitRecord::document).size()),
+        style);
+    out += kld_table(report.forced, arms, style, true);
   }
   if (!report.divergence.empty()) out += '\n' + divergence_text(report.divergence, style);
   for (const std::string& notice : report.notices) out += '\n' + paragraph(notice, style);

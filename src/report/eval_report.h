@@ -19,6 +19,7 @@ struct EvalReport {
   RunFacts run;
   std::vector<ArmRecord> arms;             // "bf16" among them; empty = summed up from the logits
   std::vector<LogitRecord> logits;         // per document and bucket
+  std::vector<LogitRecord> forced;         // likewise, by tokens that BF16 generated; may be empty
   std::vector<CapacityRecord> capacities;  // by arm
   std::vector<DivergenceRow> divergence;   // where continuations were generated
   std::vector<std::string> notices;        // what a reader should know of the scales

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,9 +15,12 @@ struct PlanInput {
   std::string model;                  // what the geometry is from
   std::vector<LayerGeometry> layers;  // all of the model
   int64_t context = 0;                // tokens of one sequence
-  int64_t block_size = 16;            // tokens
-  int64_t budget_bytes = 0;           // for tokens_that_fit; 0 = what BF16 takes for the context
-  std::vector<int> bf16_layers;       // adds every FP8 layout with these layers in BF16
+  // Layers beside them with a recurrent state, and the bytes of that a sequence: no layout changes
+  // it.
+  int64_t state_layers = 0, state_bytes = 0;
+  int64_t block_size = 16;       // tokens
+  int64_t budget_bytes = 0;      // for tokens_that_fit; 0 = what BF16 takes for the context
+  std::vector<int> bf16_layers;  // adds every FP8 layout with these layers in BF16
 };
 
 /// One layout's share of the plan, in bytes for one sequence of `context` tokens. All integers come
@@ -29,12 +33,26 @@ struct PlanRow {
   int64_t block_bytes = 0, blocks = 0;
   int64_t tokens_that_fit = 0;
 
+  /// Whether all layers have one format.
+  bool is_uniform() const {
+    return std::ranges::all_of(formats, [&](const LayerFormat& one) {
+      return one.k == formats.front().k && one.v == formats.front().v;
+    });
+  }
+
   /// What whole blocks take, windows not applied.
   int64_t allocated_bytes() const { return blocks * block_bytes + bytes.static_scale_bytes; }
 };
 
 /// The budget that rows are planned with.
 int64_t plan_budget(const PlanInput& input);
+
+/// How many times as many sequences of `tokens` tokens fit under a row's formats as under BF16,
+/// their states counted.
+double plan_gain(const PlanInput& input, const PlanRow& row, int64_t tokens);
+
+/// The bytes of a block in each kind of layer (KV heads and head size), ascending.
+std::vector<int64_t> page_kinds(const PlanInput& input, const PlanRow& row);
 
 /// BF16 first, then every FP8 layout, then those with layers kept in BF16. Throws ValueError for no
 /// layers, a context or block size below 1, a negative budget, or a layer not in the model.

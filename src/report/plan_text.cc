@@ -144,7 +144,8 @@ std::string formula_of(const PlanInput& input, const PlanRow& row, const TextSty
   return out;
 }
 
-std::string table_of(const std::vector<PlanRow>& rows, const TextStyle& style) {
+std::string table_of(const PlanInput& input, const std::vector<PlanRow>& rows,
+                     const TextStyle& style) {
   const std::vector<TextColumn> columns = {{"layout", false, true},
                                            {"codes", true, true},
                                            {"inline scales", true, true},
@@ -155,15 +156,13 @@ std::string table_of(const std::vector<PlanRow>& rows, const TextStyle& style) {
                                            {"fitting"}};
   std::vector<std::vector<TextCell>> cells;
   for (const PlanRow& row : rows) {
-    const double gain = static_cast<double>(rows[0].bytes.total_bytes()) /
-                        static_cast<double>(row.bytes.total_bytes());
     cells.push_back({{row.name},
                      {format_bytes(row.bytes.code_bytes)},
                      {format_bytes(row.bytes.scale_bytes)},
                      {format_bytes(row.bytes.static_scale_bytes)},
                      {format_bytes(row.bytes.total_bytes())},
                      {grouped(row.bytes_per_token)},
-                     {fixed(gain, 5) + "x"},
+                     {fixed(plan_gain(input, row, input.context), 5) + "x"},
                      {grouped(row.tokens_that_fit)}});
   }
   return text_table(columns, cells, style);
@@ -181,6 +180,51 @@ std::string block_text(const PlanInput& input, const std::vector<PlanRow>& rows)
                   [](const LayerGeometry& layer) { return layer.window > 0; })
           ? "; a pool allocates layers with a window in full, so windows are not applied to it"
           : "");
+}
+
+/// What a recurrent state leaves of the gain, by length.
+std::string state_text(const PlanInput& input, const std::vector<PlanRow>& rows,
+                       const TextStyle& style) {
+  if (input.state_bytes == 0) return "";
+  std::string out =
+      "\n" +
+      paragraph(
+          fmt::format(
+              "{} more keep a recurrent state of {} a sequence, which no layout changes; it is "
+              "counted in the capacity above. Capacity by length:",
+              layers_text(input.state_layers), format_bytes(input.state_bytes)),
+          style);
+  std::vector<TextColumn> columns = {{"layout", false, true}};
+  std::vector<int64_t> lengths = {1024, 8192, 32768};
+  for (const int64_t length : lengths) columns.push_back({grouped(length)});
+  std::vector<std::vector<TextCell>> cells;
+  for (const PlanRow& row : rows) {
+    cells.push_back({{row.name}});
+    for (const int64_t length : lengths)
+      cells.back().push_back({fixed(plan_gain(input, row, length), 3) + "x"});
+  }
+  return out + text_table(columns, cells, style);
+}
+
+/// Where layers differ in size, the bytes of a page of each kind, and whether they divide.
+std::string kinds_text(const PlanInput& input, const std::vector<PlanRow>& rows,
+                       const TextStyle& style) {
+  std::string out;
+  for (const PlanRow& row : rows) {
+    const std::vector<int64_t> kinds = page_kinds(input, row);
+    if (kinds.size() < 2 || !row.is_uniform()) continue;
+    const bool divides =
+        std::ranges::all_of(kinds, [&](int64_t bytes) { return bytes % kinds.front() == 0; });
+    std::vector<std::string> sizes;
+    for (const int64_t bytes : kinds) sizes.push_back(grouped(bytes) + " B");
+    out += paragraph(
+        fmt::format("{}: blocks take {} by kind of layer{}", row.name, fmt::join(sizes, " and "),
+                    divides ? ""
+                            : ", which do not divide: an engine that keeps all layers in "
+                              "pages of one size refuses them or pads"),
+        style, 2);
+  }
+  return out.empty() ? "" : "\n" + out;
 }
 
 }  // namespace
@@ -204,7 +248,8 @@ std::string plan_text(const PlanInput& input, const TextStyle& style) {
             "bytes of V) + inline scales) + static scales",
       style, 2);
   for (const PlanRow& row : rows) out += formula_of(input, row, style);
-  out += '\n' + table_of(rows, style) + '\n' + paragraph(block_text(input, rows), style);
+  out += '\n' + table_of(input, rows, style) + '\n' + paragraph(block_text(input, rows), style);
+  out += state_text(input, rows, style) + kinds_text(input, rows, style);
   out.pop_back();
   return out;
 }

@@ -34,11 +34,25 @@ OrderedJson layer_json(const RangeRecord& record) {
   return json;
 }
 
+OrderedJson first_token_json(const FirstTokenRecord& record) {
+  return {{"layer", record.layer},
+          {"side", record.side},
+          {"layout", record.layout},
+          {"norm_ratio", json_number(record.norm_ratio)},
+          {"sqnr_db", json_number(record.sqnr_db)},
+          {"attention", json_number(record.attention)},
+          {"noise", json_number(record.noise)},
+          {"noise_share", json_number(record.noise_share)},
+          {"sequences", record.sequences},
+          {"queries", record.queries},
+          {"record", record.record_id}};
+}
+
 /// The arms, each with what the pass of the control expected of it, and the pass's curve.
 OrderedJson predicted_arms_json(const ScanReport& report) {
   OrderedJson json = arms_json(report.arms, report.logits, report.capacities);
   std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
-  add_predictions(report.ranges, report.entropy, arms);
+  add_predictions(report.ranges, arms);
   for (size_t i = 0; i < arms.size(); ++i) {
     if (arms[i].predicted_kld) json[i]["predicted_kld"] = *arms[i].predicted_kld;
   }
@@ -59,14 +73,17 @@ std::string scan_json(const ScanReport& report) {
   const RangeGrid grid = make_range_grid(report.ranges);
   OrderedJson layers = OrderedJson::array();
   for (const RangeRecord& record : report.ranges) layers.push_back(layer_json(record));
+  OrderedJson first = OrderedJson::array();
+  for (const FirstTokenRecord& record : report.first_tokens)
+    first.push_back(first_token_json(record));
   return json_text({{"model", json_of(report.model)},
                     {"prompts", json_of(report.prompts)},
                     {"sentence", scan_sentence(report)},
                     {"arms", predicted_arms_json(report)},
-                    {"entropy", json_number(report.entropy.entropy)},
                     {"bf16_layers", report.bf16_layers},
                     {"block_damage_squared", totals_json(grid)},
                     {"layers", std::move(layers)},
+                    {"first_token", std::move(first)},
                     {"run", json_of(report.run)}});
 }
 

@@ -25,7 +25,7 @@ void add_shortlists(Markup& html, const ScanReport& report) {
 std::string scan_page(const ScanReport& report) {
   const RangeGrid grid = make_range_grid(report.ranges);
   std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
-  add_predictions(report.ranges, report.entropy, arms);
+  add_predictions(report.ranges, arms);
   const std::string title = "kvscale scan: " + report.model.name;
   return make_page(title, [&](Markup& html) {
     html.leaf("h1", title);

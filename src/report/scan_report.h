@@ -16,7 +16,7 @@ struct ScanReport {
   PromptFacts prompts;
   RunFacts run;
   std::vector<RangeRecord> ranges;
-  EntropyRecord entropy;                   // without positions nothing is predicted
+  std::vector<FirstTokenRecord> first_tokens;  // may be empty
   std::vector<ArmRecord> arms;             // "bf16" among them; in the order of the table
   std::vector<LogitRecord> logits;         // per document and bucket; may be empty
   std::vector<CapacityRecord> capacities;  // by arm; an arm without one shows no gain

@@ -85,13 +85,32 @@ std::string heat_map(const RangeGrid& grid, const TextStyle& style) {
   return text_table(columns, rows, style);
 }
 
+/// Layers that are flagged and owe most of that to the first token, under the worst layout.
+std::string first_token_text(const ScanReport& report, const TextStyle& style) {
+  const FirstTokenRecord* worst = nullptr;
+  for (const FirstTokenRecord& record : report.first_tokens) {
+    if (record.side != "k" || !(record.noise_share > 0.5)) continue;
+    if (flag_layer(record.noise) == LayerFlag::kHealthy) continue;
+    if (worst == nullptr || record.noise > worst->noise) worst = &record;
+  }
+  if (worst == nullptr) return "";
+  return paragraph(
+      fmt::format(
+          "The first token alone makes {} of layer {}'s squared score noise under {}: {} of "
+          "the attention goes to it, and its key is {} times as long as the others. "
+          "eval --arms fp8_scale1/sink=4 shows what first tokens in BF16 would help.",
+          percent(worst->noise_share), worst->layer, worst->layout, percent(worst->attention),
+          significant(worst->norm_ratio, 2)),
+      style);
+}
+
 }  // namespace
 
 std::string scan_text(const ScanReport& report, const TextStyle& style) {
   check_style(style);
   const RangeGrid grid = make_range_grid(report.ranges);
   std::vector<ArmRow> arms = make_arm_rows(report.arms, report.capacities);
-  add_predictions(report.ranges, report.entropy, arms);
+  add_predictions(report.ranges, arms);
   std::string out = model_text(report.model, report.prompts, style);
   out += '\n';
   out += paragraph(
@@ -100,6 +119,7 @@ std::string scan_text(const ScanReport& report, const TextStyle& style) {
                   grouped(grid.queries), grouped(grid.tokens)),
       style);
   out += heat_map(grid, style);
+  out += first_token_text(report, style);
   out += '\n';
   out += arm_text(arms, style);
   out += '\n';

@@ -23,14 +23,37 @@ std::vector<int> natural_widths(const std::vector<TextColumn>& heads,
   return widths;
 }
 
-/// Takes from the columns that wrap, widest first, until the table fits.
-void shrink(std::vector<int>& widths, const std::vector<TextColumn>& heads, int width) {
+int longest_word(std::string_view text) {
+  int longest = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    longest = std::max(longest, columns(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return longest;
+}
+
+/// The widths at which no word of a column breaks, at least `kLeastWrapped`.
+std::vector<int> word_widths(const std::vector<TextColumn>& heads,
+                             const std::vector<std::vector<TextCell>>& rows) {
+  std::vector<int> widths;
+  for (size_t c = 0; c < heads.size(); ++c) {
+    int width = std::max(kLeastWrapped, longest_word(heads[c].title));
+    for (const auto& row : rows) width = std::max(width, longest_word(row[c].text));
+    widths.push_back(width);
+  }
+  return widths;
+}
+
+/// Takes from the columns that wrap, widest first, until the table fits or all are at their least.
+void shrink(std::vector<int>& widths, const std::vector<TextColumn>& heads,
+            const std::vector<int>& least, int width) {
   int total = kGap * (static_cast<int>(heads.size()) - 1);
   for (const int w : widths) total += w;
   for (; total > width; --total) {
     int* widest = nullptr;
     for (size_t c = 0; c < heads.size(); ++c) {
-      if (!heads[c].wraps || widths[c] <= kLeastWrapped) continue;
+      if (!heads[c].wraps || widths[c] <= least[c]) continue;
       if (widest == nullptr || widths[c] > *widest) widest = &widths[c];
     }
     if (widest == nullptr) return;
@@ -81,7 +104,8 @@ std::string paragraph(const std::string& text, const TextStyle& style, int inden
 std::string text_table(const std::vector<TextColumn>& heads,
                        const std::vector<std::vector<TextCell>>& rows, const TextStyle& style) {
   std::vector<int> widths = natural_widths(heads, rows);
-  shrink(widths, heads, style.width);
+  shrink(widths, heads, word_widths(heads, rows), style.width);
+  shrink(widths, heads, std::vector<int>(heads.size(), kLeastWrapped), style.width);
   std::vector<TextCell> titles;
   for (const TextColumn& head : heads) titles.push_back({head.title});
   std::string out;

@@ -21,8 +21,9 @@ struct TextCell {
 };
 
 /// Rows of equal length under their titles, two spaces apart, at most style.width columns wide;
-/// columns that wrap share what the others leave, at least eight columns each. Each line ends with
-/// a newline and has no trailing spaces.
+/// columns that wrap share what the others leave, at least eight columns each, and break a word
+/// only where the table would not fit otherwise. Each line ends with a newline and has no trailing
+/// spaces.
 std::string text_table(const std::vector<TextColumn>& columns,
                        const std::vector<std::vector<TextCell>>& rows, const TextStyle& style);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "cache/capacity.h"
 #include "kvscale/error.h"
 
@@ -16,6 +18,11 @@ CapacityRecord capacity_of(const ArmSpec& arm, const Model& model, int64_t token
   out.tokens = tokens;
   out.bf16_bytes = cache_bytes(model.geometry(), ArmSpec{}.formats(layers), whole).total_bytes();
   out.arm_bytes = cache_bytes(model.geometry(), arm.formats(layers), whole).total_bytes();
+  if (arm.sink > 0) {
+    const int64_t kept = std::min(arm.sink, whole);
+    out.arm_bytes += cache_bytes(model.geometry(), ArmSpec{}.formats(layers), kept).code_bytes -
+                     cache_bytes(model.geometry(), arm.formats(layers), kept).code_bytes;
+  }
   out.planned_bytes = block_bytes(model.geometry(), arm.formats(layers), kBlock);
   if (arm.layout == ArmLayout::kQ8Block) {  // what a server of it allocates is seen there
     out.allocated_bytes = out.planned_bytes;

@@ -361,6 +361,7 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
   runner_.observe_control(nullptr);
   // Before the answers, by which a document counts as done.
   record_amax(document, block, observer);
+  record_count_errors(document, block, arms, answers);
   if (block != "PILOT") {
     log_.append(generation_records(document, block, arms, answers, options_.sampling, log_));
   }
@@ -373,6 +374,32 @@ void DecideStudy::score_document(const Document& document, const std::string& bl
     }
   }
   log_.append(records);
+}
+
+void DecideStudy::record_count_errors(const Document& document, const std::string& block,
+                                      std::span<const RunnerArm> arms,
+                                      const std::vector<std::vector<Answer>>& answers) {
+  if (document.task != "count" || block == "PILOT") return;
+  for (size_t arm = 0; arm < arms.size(); ++arm) {
+    for (size_t q = 0; q < document.questions.size(); ++q) {
+      const Question& question = document.questions[q];
+      const Attempt& attempt = answers[arm][q].attempts.front();
+      // What was judged on its tokens is known up to its first wrong one.
+      const GenerationRecord known = generation_of(question, attempt);
+      const std::vector<int32_t> ids(known.ids.begin(), known.ids.end());
+      const std::string right = question.answer_tokens.empty()
+                                    ? question.accepted_answers.front()
+                                    : tokenizer_.decode(question.answer_tokens, true);
+      const auto error = count_error(tokenizer_.decode(ids, true), right);
+      CountErrorRecord record{"count/" + example_record_id(block, arms[arm].name, question.id),
+                              block,
+                              arms[arm].name,
+                              question.id,
+                              document.bucket,
+                              error.value_or(0)};
+      if (error && !log_.has(record.record_id)) log_.append(record);
+    }
+  }
 }
 
 void DecideStudy::record_quality(const Ask& ask) {

@@ -73,6 +73,10 @@ class DecideStudy {
                    const AmaxObserver& observer);
   void score_document(const Document& document, const std::string& block,
                       std::span<const RunnerArm> arms);
+  /// By how much the answers to `count` are off.
+  void record_count_errors(const Document& document, const std::string& block,
+                           std::span<const RunnerArm> arms,
+                           const std::vector<std::vector<Answer>>& answers);
   ExampleRecord judge(const Document& document, const Question& question, const Answer& answer,
                       const std::string& block, const std::string& arm) const;
   Score score_of(const Question& question, const Attempt& attempt) const;

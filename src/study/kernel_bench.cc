@@ -87,6 +87,7 @@ std::vector<KernelCase> KernelBenchOptions::cases() const {
     c.num_kv_heads = num_kv_heads;
     c.head_dim = head_dim;
     c.block_size = block_size;
+    c.fresh_keys = fresh_keys;
     c.order = is_hnd ? PageOrder::kHnd : PageOrder::kNhd;
     c.fp8_math = is_fp8_math;
     c.counts = counts;

@@ -19,6 +19,7 @@ struct KernelCase {
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0, block_size = 0;
   PageOrder order = PageOrder::kNhd;
   bool fp8_math = false, counts = false;
+  int64_t fresh_keys = 1;  // of a decode: as cuda::DecodeArgs
 };
 
 /// A bench as it is asked for, in the words of the command line.
@@ -29,6 +30,7 @@ struct KernelBenchOptions {
   std::vector<std::string> formats;  // "e4m3_per_tensor"; none: those that the op and the math take
   int64_t num_q_heads = 32, num_kv_heads = 8, head_dim = 128, block_size = 16;
   bool is_hnd = false, is_fp8_math = false, counts = false;
+  int64_t fresh_keys = 1;
 
   /// Every format with every cell. Throws ValueError and UnsupportedError that name the option.
   std::vector<KernelCase> cases() const;

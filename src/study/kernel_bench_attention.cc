@@ -103,8 +103,11 @@ class AttentionBench {
   }
 
   std::string launch(int64_t set, cuda::StreamHandle stream) const {
-    if (c_.op == KernelOp::kDecode)
-      return cuda::decode(args<cuda::DecodeArgs>(set), *decode_, stream);
+    if (c_.op == KernelOp::kDecode) {
+      auto step = args<cuda::DecodeArgs>(set);
+      step.fresh_keys = static_cast<int>(c_.fresh_keys);
+      return cuda::decode(step, *decode_, stream);
+    }
     auto a = args<cuda::PrefillArgs>(set);
     a.tiles = tiles_.as<const cuda::PrefillTile>();
     a.num_tiles = num_tiles_;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include "evaluate/logit_metrics.h"
@@ -20,6 +19,13 @@ std::string record_id(const std::string& block, const std::string& arm, const st
   return fmt::format("{}/logits/{}/{}/{}", block, arm, prompt, bucket);
 }
 
+/// The bucket of the token with `before` tokens before it; empty: it is not scored.
+std::string bucket_of(const PositionBuckets& buckets, const LogitPassOptions& options,
+                      int64_t before) {
+  if (options.given == 0) return buckets.label(before);
+  return before < options.given ? "" : "+" + buckets.label(before - options.given + 1);
+}
+
 /// The records of one prompt under all arms while its logits come in.
 class PromptRecords {
  public:
@@ -32,24 +38,29 @@ class PromptRecords {
     for (size_t i = 0; i < rows.size(); i += arms_.size()) {
       const int64_t token = rows[i].token;
       if (token + 1 >= std::ssize(prompt_.tokens)) continue;
+      const std::string bucket = bucket_of(buckets_, options_, token + 1);
       const int32_t next = prompt_.tokens[static_cast<size_t>(token) + 1];
       control_.prepare(rows[i].logits.data(), std::ssize(rows[i].logits));
       for (size_t arm = 0; arm < arms_.size(); ++arm) {
-        add_row(record(arm, buckets_.label(token + 1)),
-                control_.compare(rows[i + arm].logits.data(), next));
+        add_row(record(arm, bucket), control_.compare(rows[i + arm].logits.data(), next));
       }
     }
   }
 
   void append_to(RecordLog& log) const {
-    for (const auto& [key, record] : records_) {
-      if (!log.has(record.record_id)) log.append(record);
+    for (const auto& [bucket, of_arms] : records_) {
+      for (const LogitRecord& record : of_arms) {
+        if (!log.has(record.record_id)) log.append(record);
+      }
     }
   }
 
  private:
   LogitRecord& record(size_t arm, const std::string& bucket) {
-    LogitRecord& out = records_[{bucket, arm}];
+    if (records_.empty() || records_.back().first != bucket) {
+      records_.emplace_back(bucket, std::vector<LogitRecord>(arms_.size()));
+    }
+    LogitRecord& out = records_.back().second[arm];
     if (out.record_id.empty()) {
       out.record_id = record_id(options_.block, arms_[arm], prompt_.id, bucket);
       out.block = options_.block;
@@ -65,7 +76,8 @@ class PromptRecords {
   const LogitPassOptions& options_;
   PositionBuckets buckets_;
   ControlRow control_;
-  std::map<std::pair<std::string, size_t>, LogitRecord> records_;
+  // Of each bucket, by arm. Positions come in order, so that the last bucket is the one at work.
+  std::vector<std::pair<std::string, std::vector<LogitRecord>>> records_;
 };
 
 void append_amax(const AmaxObserver& observer, const std::string& block, const Prompt& prompt,
@@ -75,16 +87,23 @@ void append_amax(const AmaxObserver& observer, const std::string& block, const P
   if (!log.has(record.record_id)) log.append(record);
 }
 
+std::vector<std::string> names_of(std::span<const ArmToRun> arms) {
+  std::vector<std::string> names = {"bf16"};
+  for (const ArmToRun& arm : arms) names.push_back(arm.spec.text());
+  return names;
+}
+
 /// Whether every bucket that the prompt's positions reach has its record under every arm.
 bool is_done(const RecordLog& log, const Prompt& prompt, const std::vector<std::string>& arms,
              const LogitPassOptions& options) {
   const PositionBuckets buckets(options.bucket_edges);
   for (const std::string& arm : arms) {
     for (int64_t t = 1; t < std::ssize(prompt.tokens); ++t) {
-      const bool last_of_bucket =
-          t + 1 == std::ssize(prompt.tokens) || buckets.label(t + 1) != buckets.label(t);
-      if (last_of_bucket && !log.has(record_id(options.block, arm, prompt.id, buckets.label(t))))
-        return false;
+      const std::string bucket = bucket_of(buckets, options, t);
+      const bool is_last =
+          t + 1 == std::ssize(prompt.tokens) || bucket_of(buckets, options, t + 1) != bucket;
+      if (bucket.empty() || !is_last) continue;
+      if (!log.has(record_id(options.block, arm, prompt.id, bucket))) return false;
     }
   }
   return true;
@@ -113,18 +132,23 @@ void record_facts(std::span<const ArmFacts> facts, RecordLog& log) {
   }
 }
 
+bool has_logits(const RecordLog& log, const Prompt& prompt, std::span<const ArmToRun> arms,
+                const LogitPassOptions& options) {
+  return is_done(log, prompt, names_of(arms), options);
+}
+
 void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
                     std::span<const ArmToRun> arms, const LogitPassOptions& options, RecordLog& log,
                     Progress& progress) {
-  std::vector<std::string> names = {"bf16"};
-  for (const ArmToRun& arm : arms) names.push_back(arm.spec.text());
+  const std::vector<std::string> names = names_of(arms);
   std::vector<const Prompt*> left;
+  const int64_t scored_from = std::max<int64_t>(options.given, 1) - 1;
   int64_t longest = 0, total = 0, done = 0;
   for (const Prompt& prompt : prompts) {
     if (is_done(log, prompt, names, options)) continue;
     left.push_back(&prompt);
     longest = std::max(longest, std::ssize(prompt.tokens));
-    total += std::ssize(prompt.tokens) * std::ssize(names);
+    total += (std::ssize(prompt.tokens) - scored_from) * std::ssize(names);
   }
   if (left.empty()) return;
   Engine engine(model, options.plan);
@@ -136,7 +160,7 @@ void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const P
     for (int arm = 0; arm < engine.num_arms(); ++arm) sequences.push_back(engine.start(arm));
     std::vector<Request> requests;
     for (Sequence& sequence : sequences)
-      requests.push_back({&sequence, prompt->tokens, 0, nullptr});
+      requests.push_back({&sequence, prompt->tokens, scored_from, nullptr});
     AmaxObserver amax(model->spec().num_layers, model->spec().num_kv_heads);
     if (options.with_amax) requests.front().observer = &amax;
     PromptRecords records(*prompt, names, options);

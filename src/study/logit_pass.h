@@ -26,6 +26,9 @@ struct LogitPassOptions {
   std::vector<int64_t> bucket_edges;  // of positions
   BatchPlan plan;
   bool with_amax = false;  // an AmaxRecord of every prompt, from the control
+  // Above 0: the prompts' first so many tokens are given; what follows is scored, in buckets of
+  // tokens since ("+64").
+  int64_t given = 0;
 };
 
 /// Feeds every prompt through the control and all arms in lockstep and compares their logits at
@@ -35,6 +38,10 @@ struct LogitPassOptions {
 void run_logit_pass(const std::shared_ptr<const Model>& model, std::span<const Prompt> prompts,
                     std::span<const ArmToRun> arms, const LogitPassOptions& options, RecordLog& log,
                     Progress& progress);
+
+/// Whether the log has the records of a prompt of this length under the control and all arms.
+bool has_logits(const RecordLog& log, const Prompt& prompt, std::span<const ArmToRun> arms,
+                const LogitPassOptions& options);
 
 /// Appends what arms really were, as far as they ran and the log does not have it yet.
 void record_facts(std::span<const ArmFacts> facts, RecordLog& log);

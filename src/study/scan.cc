@@ -88,7 +88,9 @@ std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& mode
   RangeMeter meter(range_layouts(layouts, model->spec(), calibration), range);
   observe(model, pointers_to(prompts), plan, "ranges", meter, progress,
           [&](size_t) { meter.end_sequence(0); });
-  if (log.entropies().empty()) log.append(meter.entropy());
+  for (const FirstTokenRecord& record : meter.first_tokens()) {
+    if (!log.has(record.record_id)) log.append(record);
+  }
   const std::vector<RangeRecord> records = meter.finish();
   for (const RangeRecord& record : records) {
     if (!log.has(record.record_id)) log.append(record);
@@ -105,7 +107,7 @@ ScanResult run_scan(const std::shared_ptr<const Model>& model, std::span<const P
   out.calibration = calibrate(model, prompts, source, options.plan, progress);
   out.ranges = measure_ranges(model, prompts, out.calibration, layouts, options.range, options.plan,
                               log, progress);
-  if (!log.entropies().empty()) out.entropy = log.entropies().front();
+  out.first_tokens = log.first_tokens();
   std::vector<ArmToRun> arms;
   for (const ArmLayout layout : layouts) {
     arms.push_back(

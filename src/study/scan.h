@@ -18,13 +18,13 @@ struct ScanOptions {
   RangeOptions range;
   BatchPlan plan;
   std::vector<ArmLayout> layouts = {};  // empty: all that the model's cache has
-  bool with_bf16_layers = true;  // each layout again with its shortlist kept in BF16
+  bool with_bf16_layers = true;         // each layout again with its shortlist kept in BF16
 };
 
 /// What a scan found; everything in it is in the log too.
 struct ScanResult {
   std::vector<RangeRecord> ranges;
-  EntropyRecord entropy;
+  std::vector<FirstTokenRecord> first_tokens;
   std::vector<ArmRecord> arms;                          // bf16 first
   std::map<std::string, std::vector<int>> bf16_layers;  // layout -> its shortlist, worst first
   Calibration calibration;                              // from these very prompts
@@ -45,7 +45,7 @@ std::vector<UnseenToken> find_unseen_tokens(const std::shared_ptr<const Model>& 
                                             const Calibration& calibration, const BatchPlan& plan,
                                             Progress& progress);
 
-/// The measuring pass alone: appends its records (ranges and one entropy), or gives those that are
+/// The measuring pass alone: appends its records (ranges and first tokens), or gives those that are
 /// there.
 std::vector<RangeRecord> measure_ranges(const std::shared_ptr<const Model>& model,
                                         std::span<const Prompt> prompts,

@@ -97,7 +97,13 @@ std::vector<std::vector<int>> heads_of_ranks(int num_kv_heads, int tp) {
   if (tp < 1) throw ValueError(fmt::format("tp: expected at least 1, found {}", tp));
   const bool divides = num_kv_heads >= tp ? num_kv_heads % tp == 0 : tp % num_kv_heads == 0;
   if (num_kv_heads < 1 || !divides) {
-    throw ValueError(fmt::format("tp: {} KV heads and {} ranks do not divide", num_kv_heads, tp));
+    std::vector<int> divisors;
+    for (int n = 1; n <= num_kv_heads; ++n) {
+      if (num_kv_heads % n == 0) divisors.push_back(n);
+    }
+    throw ValueError(fmt::format(
+        "tp: {} KV heads and {} ranks do not divide: expected {} ranks, or a multiple of {}",
+        num_kv_heads, tp, fmt::join(divisors, ", "), num_kv_heads));
   }
   std::vector<std::vector<int>> ranks;
   for (int rank = 0; rank < tp; ++rank) {
@@ -152,11 +158,12 @@ DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
   run.version = request.version.empty() ? std::string(rules.version) : request.version;
   run.kind = directory_kind(set);
   const EngineRule& rule = find_rule(rules, run.kind, run.version);
+  const bool is_newer = compare_versions(run.version, rules.version) > 0;
   run.outcome = rule.outcome;
   run.auto_dtype = rule.auto_is_fp8 ? "fp8_e4m3" : "16-bit";
   run.flag = rule.flag;
   run.message = rule.message;
-  run.basis = name(rule.basis);
+  run.basis = name(is_newer ? Basis::kInferred : rule.basis);
   run.source = rules.source;
   if (rule.outcome == LoadOutcome::kRefused) {
     run.starts = false;
@@ -176,6 +183,17 @@ DryRun dry_run(const ScaleSet& set, const DryRunRequest& request) {
   if (is_latent) read_values_through_k(run);
   if (!run.starts) run.outcome = LoadOutcome::kRefused;
   check_target(set, row, run);
+  if (const int heads = set.geometry.num_kv_heads; run.starts && heads > 0 && request.tp > heads) {
+    run.notes.push_back(fmt::format(
+        "{} KV heads on {} ranks: each head and its scale stand on {} of them, one after the other",
+        heads, request.tp, request.tp / heads));
+  }
+  if (is_newer) {
+    run.notes.insert(run.notes.begin(),
+                     fmt::format("{} {} is newer than {}, the newest that was looked at: taken to "
+                                 "do what that one does",
+                                 rules.engine, run.version, rules.version));
+  }
   return run;
 }
 

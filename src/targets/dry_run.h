@@ -47,7 +47,8 @@ struct DryRun {
   std::vector<ScaleWarning> warnings;  // those that depend on the engine
 };
 
-/// Follows the engine's own rules over the scales. Throws ValueError for unknown names and
+/// Follows the engine's own rules over the scales. A version newer than the rules is taken to do
+/// what they say; a note and the basis "inferred" say so. Throws ValueError for unknown names and
 /// versions, UnsupportedError for a version of which nothing is known.
 DryRun dry_run(const ScaleSet& set, const DryRunRequest& request);
 

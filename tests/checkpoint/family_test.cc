@@ -229,6 +229,42 @@ TEST(CachedLayersOfOtherModels, ComeFromTheConfigurationAlone) {
   EXPECT_EQ(cached.max_positions, 131072);
 }
 
+// Full layers may have other heads than those with a window (Gemma 4).
+TEST(CachedLayersOfOtherModels, Case78FullLayersMayHaveHeadsOfTheirOwn) {
+  const fixtures::ScratchFolder folder;
+  Json config = gpt_oss();
+  config.merge_patch({{"head_dim", 256}, {"global_head_dim", 512}});
+  fixtures::write_file(folder / "config.json", config.dump());
+  CachedLayers cached = read_cached_layers(folder.path());
+  EXPECT_EQ(cached.layers[0].head_dim, 256);
+  EXPECT_EQ(cached.layers[1].head_dim, 512);
+  EXPECT_EQ(cached.layers[1].num_kv_heads, 8);
+  config["num_global_key_value_heads"] = 2;
+  fixtures::write_file(folder / "config.json", config.dump());
+  cached = read_cached_layers(folder.path());
+  EXPECT_EQ(cached.layers[0].num_kv_heads, 8);
+  EXPECT_EQ(cached.layers[1].num_kv_heads, 2);
+}
+
+// Of a hybrid the state does not shrink: every fourth layer caches.
+TEST(CachedLayersOfOtherModels, Case80RecurrentStatesAreCountedApart) {
+  const fixtures::ScratchFolder folder;
+  Json config = gpt_oss(), types = Json::array();
+  for (int i = 0; i < 24; ++i) types.push_back(i % 4 == 3 ? "full_attention" : "linear_attention");
+  config.merge_patch({{"layer_types", types},
+                      {"linear_num_value_heads", 32},
+                      {"linear_value_head_dim", 128},
+                      {"linear_num_key_heads", 16},
+                      {"linear_key_head_dim", 128},
+                      {"linear_conv_kernel_dim", 4}});
+  fixtures::write_file(folder / "config.json", config.dump());
+  const CachedLayers cached = read_cached_layers(folder.path());
+  EXPECT_EQ(cached.layers.size(), 6u);
+  EXPECT_EQ(cached.state_layers, 18);
+  const int64_t matrices = 32 * 128 * 128 * 4, convolution = (2 * 2048 + 4096) * 3 * 2;
+  EXPECT_EQ(cached.state_bytes, 18 * (matrices + convolution));
+}
+
 TEST(CachedLayersOfOtherModels, WhatIsCachedOtherwiseIsRefusedByName) {
   const fixtures::ScratchFolder folder;
   const auto refusal = [&](const Json& patch) {
@@ -251,9 +287,11 @@ TEST(CachedLayersOfOtherModels, WhatIsCachedOtherwiseIsRefusedByName) {
   EXPECT_EQ(refusal({{"layer_types", nullptr}, {"sliding_window", nullptr}}), "read");
   EXPECT_EQ(refusal({{"sliding_window", nullptr}}),
             "config.json: sliding_window: expected this key, found none");
+  EXPECT_EQ(refusal({{"num_hidden_layers", 1}, {"layer_types", {"mamba"}}}),
+            "config.json: layer_types: expected full_attention, sliding_attention and "
+            "linear_attention, found \"mamba\"");
   EXPECT_EQ(refusal({{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}),
-            "config.json: layer_types: expected full_attention and sliding_attention, found "
-            "\"linear_attention\"");
+            "config.json: linear_num_value_heads: expected this key, found none");
   EXPECT_EQ(refusal({{"num_hidden_layers", nullptr}}),
             "config.json: num_hidden_layers: expected 1 to 1024, found 0");
 }

@@ -1,3 +1,9 @@
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "cuda/decode.h"
+#include "cuda/store_kv.h"
 #include "numeric/e4m3.h"
 #include "tests/cuda/attend_case.h"
 
@@ -181,7 +187,7 @@ TEST(DecodeCuda, Fp8MathRoundsQueriesAndWeightsOnly) {
 TEST(DecodeCuda, BitsDoNotDependOnTheBatchOrTheBlocks) {
   KV_NEEDS_DEVICE();
   for (const Format format : kAllFormats) {
-    const PagedCase c(decode_options(format, {700, 33, 2000, 1}));
+    const PagedCase c(decode_options(format, {700, 33, 20000, 1}));
     const size_t row = c.q.size() / 4;
     for (const int split : {0, 256}) {
       const auto all = run(c, [&](AttendParams& p) { p.keys_per_split = split; });
@@ -203,6 +209,112 @@ TEST(DecodeCuda, BitsDoNotDependOnTheBatchOrTheBlocks) {
       }
     }
     EXPECT_EQ(run(c, kBalanced).out, run(c, kBalanced).out) << "the same call twice";
+  }
+}
+
+/// A decode step of one layer as a model makes it: the newest keys and values are written by the
+/// launch right before.
+class AppendedStep {
+ public:
+  explicit AppendedStep(const PagedCase& c)
+      : c_(c),
+        seqs_(c.o.seq_lens.size()),
+        q_(to_device(c.q.data(), c.q.size())),
+        table_(to_device(c.table.data(), c.table.size())),
+        k_scale_(to_device(c.k_scale.data(), c.k_scale.size())),
+        v_scale_(to_device(c.v_scale.data(), c.v_scale.size())) {
+    std::mt19937 rng(11);
+    const auto newest = random_bf16(rng, seqs_ * static_cast<size_t>(row()), 1);
+    newest_ = to_device(newest.data(), newest.size());
+    std::vector<int64_t> slots;
+    std::vector<int32_t> rows;
+    for (size_t s = 0; s < seqs_; ++s) {
+      slots.push_back(c.slot(s, c.o.seq_lens[s] - 1));
+      rows.push_back(static_cast<int32_t>(s));
+    }
+    slots_ = to_device(slots.data(), slots.size());
+    cuda::DecodePlanOptions options;
+    options.blocks = cuda::device_info().num_sms;
+    const CacheView& view = c.cache->layer(0);
+    run_ = std::make_unique<cuda::DecodeRun>(
+        cuda::plan_decode(
+            cuda::decode_shape(view.page, view.block_stride, cuda::device_info().shared_bytes),
+            c.o.seq_lens, rows, options),
+        c.o.q_per_kv, c.o.head_dim, nullptr);
+  }
+
+  /// Two launches, or three, and no waiting.
+  void launch(const CacheView& pages, float* out, int fresh_keys, cuda::StreamHandle stream) const {
+    cuda::StoreKvArgs store;
+    store.k = store.v = newest_.as<const uint16_t>();
+    store.k_token_stride = store.v_token_stride = row();
+    store.k_head_stride = store.v_head_stride = c_.o.head_dim;
+    store.slot_mapping = slots_.as<const int64_t>();
+    store.num_tokens = static_cast<int64_t>(seqs_);
+    store.cache = pages;
+    store.k_scale = k_scale_.as<const float>();
+    store.v_scale = v_scale_.as<const float>();
+    cuda::store_kv(store, stream);
+    cuda::DecodeArgs a;
+    a.q = q_.as<const uint16_t>();
+    a.q_row_stride = a.out_row_stride = row() * c_.o.q_per_kv;
+    a.q_head_stride = a.out_head_stride = c_.o.head_dim;
+    a.out = out;
+    a.out_is_f32 = true;
+    a.cache = pages;
+    a.block_table = table_.as<const int32_t>();
+    a.table_stride = c_.max_blocks;
+    a.k_scale = store.k_scale;
+    a.v_scale = store.v_scale;
+    a.q_per_kv = c_.o.q_per_kv;
+    a.softmax_scale = 0.09f;
+    a.fresh_keys = fresh_keys;
+    cuda::decode(a, *run_, stream);
+  }
+
+ private:
+  int64_t row() const { return c_.o.num_kv_heads * c_.o.head_dim; }
+
+  const PagedCase& c_;
+  size_t seqs_;
+  cuda::DeviceBuffer q_, table_, k_scale_, v_scale_, newest_, slots_;
+  std::unique_ptr<cuda::DecodeRun> run_;
+};
+
+TEST(DecodeCuda, FreshKeysAreReadAfterTheLaunchThatWritesThem) {
+  KV_NEEDS_DEVICE();
+  constexpr int kLayers = 12;
+  for (const Format format : kAllFormats) {
+    const PagedCase c(decode_options(format, {1, 16, 17, 300, 20000, 33}));
+    const CacheView& view = c.cache->layer(0);
+    for (size_t s = 0; s < c.o.seq_lens.size(); ++s) {  // what is read too early is NaN
+      const int64_t slot = c.slot(s, c.o.seq_lens[s] - 1);
+      for (int64_t h = 0; h < c.o.num_kv_heads; ++h) {
+        for (const Side side : kSides) {
+          for (int64_t d = 0; d < c.o.head_dim; ++d) {
+            uint8_t* at = view.block(slot / 16) + view.page.side(side).byte(h, slot % 16, d);
+            std::memset(at, is_fp8(format) ? 0x7f : 0xff, is_fp8(format) ? 1 : 2);
+          }
+        }
+      }
+    }
+    const AppendedStep step(c);
+    const cuda::Stream stream;
+    std::vector<DevicePages> pages;
+    for (int layer = 0; layer <= kLayers; ++layer) pages.emplace_back(view);
+    cuda::DeviceBuffer out(static_cast<int64_t>(c.q.size() * 4 * (kLayers + 1)));
+    cuda::synchronize_device();
+    for (int layer = 0; layer <= kLayers; ++layer) {
+      step.launch(pages[static_cast<size_t>(layer)].view(),
+                  out.as<float>() + layer * static_cast<int64_t>(c.q.size()), layer == 0 ? -1 : 1,
+                  stream.handle());
+      if (layer == 0) stream.synchronize();
+    }
+    stream.synchronize();
+    const auto all = to_host<float>(out.data(), c.q.size() * (kLayers + 1));
+    for (size_t i = 0; i < all.size(); ++i) {
+      ASSERT_EQ(all[i], all[i % c.q.size()]) << name(format) << " layer " << i / c.q.size();
+    }
   }
 }
 

@@ -222,9 +222,9 @@ TEST(Ablation, AGoodGuessTakesThreeArmsAndABadOneFindsTheSame) {
 
 TEST(Ablation, ThePredictionGuessesAndWithoutOneTheSearchBeginsAtOne) {
   const ArmSpec base{ArmLayout::kFp8Scale1, {}, Math::kBf16, Rounding::kNearestEven, ""};
-  Records records;
+  std::vector<RangeRecord> ranges;
   const auto guess = [&] {
-    return predicted_prefix(DecideOptions{}, records, base, {3, 1, 0, 2}, 3, 0);
+    return predicted_prefix(DecideOptions{}, ranges, base, {3, 1, 0, 2}, 3);
   };
   EXPECT_EQ(guess(), 1u);
   for (int64_t layer = 0; layer < 4; ++layer) {
@@ -233,12 +233,10 @@ TEST(Ablation, ThePredictionGuessesAndWithoutOneTheSearchBeginsAtOne) {
     record.side = "kv";
     record.layout = "fp8_scale1";
     record.normed_damage = layer % 2 == 1 ? 0.1 : 0.01;
-    records.ranges.push_back(record);
+    ranges.push_back(record);
   }
-  EXPECT_EQ(guess(), 1u) << "no entropy";
-  records.entropies.push_back({"entropy", 3, 10});
   EXPECT_EQ(guess(), 2u) << "layers 3 and 1";
-  for (RangeRecord& record : records.ranges) record.normed_damage = 0.1;
+  for (RangeRecord& record : ranges) record.normed_damage = 0.1;
   EXPECT_EQ(guess(), 3u) << "none suffices: the longest that may be";
 }
 

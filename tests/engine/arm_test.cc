@@ -72,7 +72,8 @@ TEST(ArmSpec, UnknownLayoutsNameTheNearestOne) {
 
 TEST(ArmSpec, UnknownOptionsNameTheNearestOne) {
   const std::string start =
-      "arm: option: expected bf16=LAYERS, math=bf16|fp8, round=nearest|truncate or scales=FILE, "
+      "arm: option: expected bf16=LAYERS, sink=TOKENS, math=bf16|fp8, round=nearest|truncate or "
+      "scales=FILE, "
       "found ";
   const std::vector<std::pair<std::string, std::string>> cases = {{"mth=fp8", "math=fp8"},
                                                                   {"math=fp16", "math=bf16"},
@@ -100,6 +101,21 @@ TEST(ArmSpec, LayersThatAreNoneAreQuoted) {
   for (const char* word : {"", "-1", "k", "3q", "3kv", "3 ", "+3", "99999999999", "1.5"})
     EXPECT_EQ(message_of(std::string("fp8_head/bf16=") + word), start + '"' + word + '"');
   EXPECT_EQ(message_of("fp8_head/bf16=1,,2"), start + "\"\"");
+}
+
+TEST(ArmSpec, ASinkIsANumberOfTokensOfScaleOne) {
+  EXPECT_EQ(ArmSpec::parse("fp8_scale1/sink=4").sink, 4);
+  EXPECT_EQ(ArmSpec::parse("fp8_scale1/sink=4/bf16=1k").text(), "fp8_scale1/bf16=1k/sink=4");
+  for (const char* word : {"", "0", "-1", "4x", "k"}) {
+    EXPECT_EQ(message_of(std::string("fp8_scale1/sink=") + word),
+              std::string("arm: sink: expected a number of tokens, found \"") + word + '"');
+  }
+  for (const char* arm : {"fp8_head/sink=4", "fp8_scale1/sink=4/math=fp8"}) {
+    EXPECT_EQ(message_of(arm),
+              std::string("arm: sink: needed fp8_scale1 with math=bf16, whose codes are 16-bit "
+                          "values, found \"") +
+                  arm + '"');
+  }
 }
 
 TEST(ArmSpec, OptionsThatWouldDoNothingAreRefused) {

@@ -26,6 +26,39 @@ TEST(Arms, WithAllLayersInBf16AreTheControlBitForBit) {
   }
 }
 
+TEST(Arms, FirstTokensInBf16AreTheControlsBitForBit) {
+  const std::vector<int32_t> tokens = some_tokens(103, 90);
+  constexpr size_t kSink = 4;
+  const std::vector<Logits> found =
+      run_together({"bf16", "fp8_scale1/sink=90", "fp8_scale1/sink=4/bf16=0,1,2,3,4,5",
+                    "fp8_scale1/sink=4", "fp8_scale1/sink=4/bf16=0k,1k,2k,3k,4k,5k", "fp8_scale1"},
+                   tokens, {.rows_per_pass = 23});  // chunks that begin behind the sink too
+  EXPECT_EQ(difference(found[0], found[1]), "");
+  EXPECT_EQ(difference(found[0], found[2]), "");
+  const size_t vocab = found[0].size() / tokens.size();
+  for (const size_t arm : {3, 4}) {
+    const auto rows = [&](size_t a, size_t first, size_t count) {
+      return std::span(found[a]).subspan(first * vocab, count * vocab);
+    };
+    EXPECT_EQ(difference(rows(0, 0, kSink), rows(arm, 0, kSink)), "");
+    // What a token's keys and values are changes what it attends to at once.
+    EXPECT_NE(difference(rows(0, kSink, 1), rows(arm, kSink, 1)), "");
+    EXPECT_NE(difference(found[arm], found[5]), "");
+  }
+}
+
+// A sink's pages have 16 bits: what they hold must be what codes give back.
+TEST(Arms, EmulatedCodesGiveWhatCodesGive) {
+  const std::vector<int32_t> tokens = some_tokens(104, 90);
+  Engine engine(tiny_model());
+  engine.add_arm(ArmSpec{}, std::nullopt, 128, 0, StoredValues::kE4m3);
+  Sequence sequence = engine.start(0);
+  const Logits emulated = run(engine, sequence, tokens);
+  const Logits control = run_alone("bf16", tokens), codes = run_alone("fp8_scale1", tokens);
+  // The same values in another kernel, which may add in another order.
+  EXPECT_LT(rms_distance(emulated, codes), 0.1 * rms_distance(control, codes));
+}
+
 TEST(Arms, LayersBeforeTheFirstStoredInFp8AreUntouched) {
   // The last position's keys and values of layer 5 are stored whatever layer 5 holds, so only an
   // observer can tell that layers 0 to 4 gave the same.

@@ -278,6 +278,56 @@ TEST(RangeMeter, WindowsAndSoftCapsAreThoseOfTheLayer) {
   }
 }
 
+// Case 125: a first token whose key is 50 times as long as the others', and its value a hundredth.
+TEST(RangeMeter, Case125TheFirstTokenIsShownApart) {
+  Block block = golden_block();
+  block.softmax_scale *= 0.001f;  // so that it does not get all of the attention
+  const int64_t width = block.kv_heads * block.head_dim, dim = block.head_dim;
+  for (int64_t c = 0; c < width; ++c) {
+    block.k[c] = bf16::encode(50 * bf16::decode(block.k[c]));
+    block.v[c] = bf16::encode(bf16::decode(block.v[c]) / 100);
+  }
+  const std::vector<float> ones(static_cast<size_t>(block.kv_heads), 1.0f);
+  const RangeOptions options = golden_options();
+  RangeMeter meter({layout("fp8_scale1", Format::kE4m3PerTensor, ones, ones)}, options);
+  meter.on_attention(block.tap(0, block.tokens));
+  const std::vector<FirstTokenRecord> found = meter.first_tokens();
+  ASSERT_EQ(found.size(), 2u);
+  double attention = 0, noise = 0, queries = 0;
+  for (int64_t head = 0; head < block.q_heads; ++head) {
+    const int64_t kv_head = head * block.kv_heads / block.q_heads;
+    for (int64_t t = options.first_query; t < block.tokens; t += options.stride, ++queries) {
+      double total = 0, first = 0, error = 0;
+      for (int64_t s = 0; s <= t; ++s) {
+        double score = 0;
+        for (int64_t d = 0; d < dim; ++d) {
+          const double q = bf16::decode(block.q[(t * block.q_heads + head) * dim + d]);
+          const float k = bf16::decode(block.k[(s * block.kv_heads + kv_head) * dim + d]);
+          score += q * k * block.softmax_scale;
+          if (s == 0) error += q * (e4m3::decode(e4m3::encode(k)) - k) * block.softmax_scale;
+        }
+        total += std::exp(score);
+        if (s == 0) first = std::exp(score);
+      }
+      attention += first / total;
+      noise += first / total * (1 - first / total) * error * error;
+    }
+  }
+  const FirstTokenRecord& k = found[0];
+  EXPECT_EQ(k.record_id, "first/0/k/fp8_scale1");
+  EXPECT_NEAR(k.attention, attention / queries, 1e-5);
+  EXPECT_NEAR(k.noise, std::sqrt(noise / queries), 2e-3 * k.noise);
+  EXPECT_GT(k.noise, 0);
+  EXPECT_GT(k.noise_share, 0.5) << "one key of many";
+  EXPECT_LE(k.noise_share, 1.2) << "its error may offset others', not by much";
+  EXPECT_GT(k.norm_ratio, 20);
+  const FirstTokenRecord& v = found[1];
+  EXPECT_LT(v.norm_ratio, 0.05);
+  EXPECT_GT(v.sqnr_db, 20) << "a value this small is still above the subnormal codes";
+  EXPECT_EQ(v.attention, k.attention);
+  EXPECT_EQ(v.sequences, 1);
+}
+
 TEST(RangeMeter, ShortSequencesHaveValuesButNoQueries) {
   const Block block = golden_block();
   RangeMeter meter(golden_layouts(), {200, 1, Rounding::kNearestEven});

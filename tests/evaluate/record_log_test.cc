@@ -111,7 +111,8 @@ TEST(RecordFields, NoFieldIsForgotten) {
   EXPECT_EQ(num_visited<SupportRecord>(), num_fields<SupportRecord>());
   EXPECT_EQ(num_visited<FactsRecord>(), num_fields<FactsRecord>());
   EXPECT_EQ(num_visited<ServedRecord>(), num_fields<ServedRecord>());
-  EXPECT_EQ(num_visited<EntropyRecord>(), num_fields<EntropyRecord>());
+  EXPECT_EQ(num_visited<FirstTokenRecord>(), num_fields<FirstTokenRecord>());
+  EXPECT_EQ(num_visited<CountErrorRecord>(), num_fields<CountErrorRecord>());
 }
 
 TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
@@ -127,7 +128,8 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
   const auto support = filled<SupportRecord>(700);
   const auto facts = filled<FactsRecord>(800);
   const auto served = filled<ServedRecord>(900);
-  const auto entropy = filled<EntropyRecord>(1000);
+  const auto first_token = filled<FirstTokenRecord>(1000);
+  const auto count_error = filled<CountErrorRecord>(1100);
   {
     RecordLog log(path_);
     log.append(example);
@@ -142,7 +144,8 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     log.append(support);
     log.append(facts);
     log.append(served);
-    log.append(entropy);
+    log.append(first_token);
+    log.append(count_error);
   }
   const RecordLog log(path_);
   EXPECT_EQ(log.bytes_cut(), 0);
@@ -162,7 +165,8 @@ TEST_F(RecordLogTest, EveryKindComesBackAsItWas) {
     expect_equal(timing, records->timings.at(0));
     expect_equal(support, records->supports.at(0));
     expect_equal(facts, records->facts.at(0));
-    expect_equal(entropy, records->entropies.at(0));
+    expect_equal(first_token, records->first_tokens.at(0));
+    expect_equal(count_error, records->count_errors.at(0));
   }
 }
 
@@ -409,7 +413,8 @@ TEST(Docs, NameEveryFieldOfEveryRecord) {
   expect_documented<SupportRecord>(page);
   expect_documented<FactsRecord>(page);
   expect_documented<ServedRecord>(page);
-  expect_documented<EntropyRecord>(page);
+  expect_documented<FirstTokenRecord>(page);
+  expect_documented<CountErrorRecord>(page);
 }
 
 }  // namespace

@@ -11,6 +11,15 @@
 namespace kv {
 namespace {
 
+TEST(CountError, IsTheDistanceOfTheNumberThatTheAnswerBeginsWith) {
+  EXPECT_EQ(count_error(" 12", "9"), 3);
+  EXPECT_EQ(count_error("9", " 12"), 3);
+  EXPECT_EQ(count_error("12 of them", "12"), 0);
+  EXPECT_EQ(count_error("of them 12", "12"), std::nullopt);
+  EXPECT_EQ(count_error("", "12"), std::nullopt);
+  EXPECT_THROW(count_error("12", "twelve"), ValueError);
+}
+
 double value(Check check, std::string_view text, std::vector<std::string> accepted) {
   const Score score = score_text(check, text, accepted);
   EXPECT_TRUE(score.valid) << score.reason;

@@ -1,6 +1,7 @@
 #include "ops/attend.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +38,8 @@ std::vector<float> run_ref(const PagedCase& c, void (*change)(AttendParams&) = n
 bool rounds_probabilities() {
   const PagedCase c(PagedCase::Options{});
   std::vector<float> out;
-  return attend(c.params(out), Device::kCpu).name.find("/bf16_dot") != std::string::npos;
+  const std::string name = attend(c.params(out), Device::kCpu).name;
+  return name.ends_with("/bf16_dot") || name.ends_with("/amx");
 }
 
 /// Scores of these cases stay under 40, so F32 products and sums over head_dim <= 256 terms move
@@ -145,7 +147,10 @@ TEST(AttendTargets, EveryTargetOfThisMachineRunsAndAgrees) {
     const KernelUsed used = attend(c.params(out), Device::kCpu);
     EXPECT_NE(used.name.find("/" + target + "/"), std::string::npos) << used.name;
     const bool is_bf16_dot = target == "avx3_bf16" && __builtin_cpu_is("amd");
-    EXPECT_TRUE(used.name.ends_with(is_bf16_dot ? "/planes/bf16_dot" : "/planes/f32")) << used.name;
+    EXPECT_TRUE(used.name.ends_with(target == "amx" ? "/planes/amx"
+                                    : is_bf16_dot   ? "/planes/bf16_dot"
+                                                    : "/planes/f32"))
+        << used.name;
     expect_close(out, ref, 4, target.c_str());
   }
   force_simd_target("");
@@ -371,6 +376,31 @@ TEST_P(Attend, ResultDoesNotDependOnChunkingBatchOrBlockOrder) {
           << name(format) << " chunk " << chunk;
     }
   }
+}
+
+// Long sequences are computed in parts, which one thread or several take.
+TEST_P(Attend, PartsOfALongSequenceDoNotDependOnChunkingOrThreads) {
+  PagedCase::Options o;
+  o.k = o.v = Format::kE4m3PerTokenHead;
+  o.seq_lens = {1100};
+  o.queries = {90};
+  const PagedCase c(o);
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  const auto all = run(c);
+  expect_close(all, run_ref(c), 4, "parts");
+  omp_set_num_threads(3);
+  EXPECT_EQ(run(c), all);
+  std::vector<float> out;
+  AttendParams last = c.params(out);
+  const int64_t row = o.num_kv_heads * o.q_per_kv * o.head_dim;
+  const std::vector<int32_t> start = {0, 1};
+  last.query_start = start;
+  last.q.data = const_cast<uint16_t*>(c.q.data()) + 89 * row;
+  last.q.sizes[0] = last.out.sizes[0] = 1;
+  attend(last, Device::kCpu);
+  EXPECT_EQ(std::memcmp(out.data(), all.data() + 89 * row, static_cast<size_t>(row) * 4), 0);
+  omp_set_num_threads(threads);
 }
 
 TEST_P(Attend, BlockSizeAndOrderOfBytesDoNotChangeABit) {

@@ -115,6 +115,18 @@ TEST(TextTable, WrapsOnlyWhereItMayAndKeepsTheWidth) {
             "xxxxxx\n");
 }
 
+TEST(TextTable, NamesStayWholeWhileThereIsRoomElsewhere) {
+  EXPECT_EQ(
+      text_table({{"layout", false, true}, {"devices", false, true}},
+                 {{{"fp8_token_head"}, {"Hopper and all that came after it"}}}, {.width = 24}),
+      "layout          devices\n"
+      "fp8_token_head  Hopper\n"
+      "                and all\n"
+      "                that\n"
+      "                came\n"
+      "                after it\n");
+}
+
 TEST(TextTable, ColourIsOnlyAddedWhenAsked) {
   const std::vector<std::vector<TextCell>> rows = {{{"bad", 31}}};
   EXPECT_EQ(text_table({{"x"}}, rows, {}), "  x\nbad\n");

@@ -66,6 +66,7 @@ void add_layer(ScanReport& report, const LayerCase& layer) {
       record.tokens = 1080;
       record.queries = 64;
       record.block_damage = std::sqrt(layer.damage_squared[l]);
+      record.normed_damage = record.block_damage;
       if (record.side != "kv") {
         record.noise_mean = record.side == "k" ? layer.noise[l] : 0.02;
         record.noise_worst = record.side == "k" ? layer.worst[l] : 0.03;

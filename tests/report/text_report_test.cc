@@ -156,6 +156,47 @@ TEST(Plan, InlineOverheadByHeadSize) {
   }
 }
 
+TEST(Plan, Case80AStateLeavesLessOfTheGainTheShorterTheContext) {
+  PlanInput input;
+  input.model = "hybrid";
+  input.layers.assign(6, LayerGeometry{8, 64, 0});
+  input.context = 32768;
+  input.state_layers = 18;
+  input.state_bytes = 18 * 2'146'304;
+  const std::vector<PlanRow> rows = plan_rows(input);
+  for (const int64_t tokens : {1024, 8192, 32768}) {
+    const double state = 18 * 2'146'304.0, fp8 = 6.0 * 8 * 64 * 2 * static_cast<double>(tokens);
+    EXPECT_NEAR(plan_gain(input, rows[1], tokens), (state + 2 * fp8) / (state + fp8), 1e-5);
+  }
+  const std::string text = plan_text(input, {});
+  for (const char* word :
+       {"18 layers more keep a recurrent state of", "1.140x", "1.566x", "1.839x"})
+    EXPECT_NE(text.find(word), std::string::npos) << word << "\n" << text;
+  EXPECT_EQ(text.find("2.000"), std::string::npos) << text;
+  const Json json = Json::parse(plan_json(input));
+  EXPECT_EQ(json["state_bytes"], input.state_bytes);
+  EXPECT_LT(json["layouts"][1]["capacity_gain"].get<double>(), 1.85);
+  // A state that takes all of the memory leaves no room for a token.
+  input.budget_bytes = input.state_bytes - 1;
+  EXPECT_EQ(plan_rows(input)[1].tokens_that_fit, 0);
+}
+
+TEST(Plan, Case78PagesOfUnequalHeadsAreNamedAndThatTheyDoNotDivide) {
+  PlanInput input;
+  input.model = "two head sizes";
+  input.layers = {{1, 256, 512}, {1, 512, 0}};
+  input.context = 4096;
+  const std::string text = plan_text(input, {.width = 200});
+  EXPECT_NE(text.find("fp8_scale1: blocks take 8,192 B and 16,384 B by kind of layer\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("fp8_token_head: blocks take 8,320 B and 16,512 B by kind of layer, which do "
+                      "not divide"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(plan_text(plan_80(), {}).find("by kind of layer"), std::string::npos);
+}
+
 TEST(Plan, WindowsMixedLayersAndBf16Layers) {
   PlanInput input;
   input.model = hostile_name();

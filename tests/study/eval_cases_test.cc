@@ -3,13 +3,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <iterator>
 
 #include "decide/logit_alarm.h"
 #include "evaluate/generation.h"
 #include "evaluate/scorers.h"
+#include "stats/splitmix64.h"
 #include "study/calibration_pass.h"
+#include "study/capacity.h"
 #include "study/continuation_pass.h"
+#include "study/forced_pass.h"
 #include "study/logit_pass.h"
 #include "tests/study/plants.h"
 
@@ -81,6 +87,119 @@ TEST_F(EvalCases, Case72ALoopIsARunaway) {
   EXPECT_FALSE(is_runaway(ids));
   for (size_t i = 20; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i % 7);
   EXPECT_TRUE(is_runaway(ids));
+}
+
+// ---- 122 and 66: only long generations show the damage ------------------------------------------
+
+/// KLD of scale 1.0 over what follows the first `given` tokens, by their number.
+std::vector<LogitRecord> followed(const std::shared_ptr<const Model>& model, const fs::path& file,
+                                  const Prompt& text, int64_t given, int64_t tokens) {
+  NoProgress silent;
+  fs::remove(file);
+  RecordLog log(file);
+  Prompt part = text;
+  part.tokens.resize(static_cast<size_t>(given + tokens));
+  const ArmToRun arm{ArmSpec::parse("fp8_scale1"), std::nullopt};
+  LogitPassOptions pass{kForcedBlock, forced_edges(tokens), {}};
+  pass.given = given;
+  run_logit_pass(model, {&part, 1}, {&arm, 1}, pass, log, silent);
+  std::vector<LogitRecord> out;
+  std::ranges::copy_if(log.logits(), std::back_inserter(out),
+                       [](const LogitRecord& record) { return record.arm != "bf16"; });
+  return out;
+}
+
+// Every key after the prompt is 0.5 % larger than the one before: BF16 keeps that exactly (the
+// factor's power of two is taken out again), codes with one scale clip.
+TEST_F(EvalCases, Case122ABiasOfHalfAPercentAStepShowsInTheLongBucketOnly) {
+  constexpr int64_t kGiven = 20, kTokens = 1024;
+  Prompt text;  // of nothing that could be learned, so that all buckets are alike without the bias
+  text.id = "p";
+  SplitMix64 random(122);
+  while (std::ssize(text.tokens) < kGiven + kTokens)
+    text.tokens.push_back(static_cast<int32_t>(10 + random.below(400)));
+  const auto biased = tiny()->with_token_dispersion(TokenDispersion([](int64_t position) {
+    const auto steps = static_cast<double>(position - kGiven);
+    return static_cast<int>(std::max(0.0, steps) * std::log2(1.005));
+  }));
+  const std::vector<LogitRecord> plain = followed(tiny(), folder_ / "a", text, kGiven, kTokens);
+  const std::vector<LogitRecord> found = followed(biased, folder_ / "b", text, kGiven, kTokens);
+  ASSERT_EQ(plain.size(), 3u);
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[0].bucket, "+64");
+  EXPECT_EQ(found[0].n, 64);
+  EXPECT_EQ(found[0].kld, plain[0].kld) << "nothing has happened yet";
+  EXPECT_EQ(found[2].bucket, "+1024");
+  EXPECT_EQ(found[2].n, kTokens - 256);
+  EXPECT_GT(found[2].kld, 1.5 * plain[2].kld);
+  const std::vector<std::string> alarms = logit_alarms(found, 0);
+  ASSERT_EQ(alarms.size(), 1u);
+  EXPECT_NE(alarms[0].find("worst in bucket +1024"), std::string::npos) << alarms[0];
+}
+
+TEST_F(EvalCases, AForcedGenerationFeedsAllArmsWhatTheControlWrote) {
+  constexpr int64_t kTokens = 12;
+  const Prompt start = prompt(1);
+  RecordLog log(folder_ / "records.jsonl");
+  const ArmToRun arm{ArmSpec::parse("fp8_scale1"), std::nullopt};
+  const ForcedOptions options{{4, kTokens}, kTokens, {}, 0, {}};
+  run_forced_pass(tiny(), {&start, 1}, {&arm, 1}, options, log, silent_);
+  const size_t records = log.size();
+  ASSERT_EQ(log.logits().size(), 4u);
+  EXPECT_EQ(log.logits()[3].n, kTokens - 4);
+  // What the control wrote is what it is surest of.
+  const Prompt written = [&] {
+    Prompt out = start;
+    const GenerationRecord own = continued(tiny(), folder_ / "a.jsonl", start, kTokens);
+    out.tokens.insert(out.tokens.end(), own.ids.begin(), own.ids.end());
+    return out;
+  }();
+  ASSERT_EQ(std::ssize(written.tokens), std::ssize(start.tokens) + kTokens) << "no stop id came";
+  const auto fed =
+      followed(tiny(), folder_ / "b.jsonl", written, std::ssize(start.tokens), kTokens);
+  ASSERT_EQ(fed.size(), 1u);
+  EXPECT_NEAR(fed[0].kld, log.logits()[1].kld + log.logits()[3].kld, 1e-9);
+  EXPECT_NEAR(fed[0].nll_ctrl, log.logits()[1].nll_ctrl + log.logits()[3].nll_ctrl, 1e-9);
+  run_forced_pass(tiny(), {&start, 1}, {&arm, 1}, options, log, silent_);
+  EXPECT_EQ(log.size(), records) << "what is there is not done again";
+  ForcedOptions long_one = options;
+  long_one.tokens = tiny()->spec().max_positions - std::ssize(start.tokens) + 1;
+  EXPECT_THROW(run_forced_pass(tiny(), {&start, 1}, {&arm, 1}, long_one, log, silent_), ValueError);
+}
+
+// ---- 125: the first token is what breaks --------------------------------------------------------
+
+// The first key lies beyond what codes with scale 1.0 hold, the others do not.
+TEST_F(EvalCases, Case125FirstTokensInBf16AndKeysInBf16RepairASinkAndAreRanked) {
+  const Prompt text = prompt(2);
+  const auto sink = tiny()->with_token_dispersion(
+      TokenDispersion([](int64_t position) { return position == 0 ? 10 : 0; }));
+  std::string all_keys;
+  for (int64_t l = 0; l < tiny()->spec().num_layers; ++l)
+    all_keys += std::to_string(l) + (l + 1 < tiny()->spec().num_layers ? "k," : "k");
+  const std::vector<std::string> names = {"fp8_scale1", "fp8_scale1/sink=4",
+                                          "fp8_scale1/bf16=" + all_keys};
+  const auto klds = [&](const std::shared_ptr<const Model>& model) {
+    fs::remove(folder_ / "records.jsonl");
+    RecordLog log(folder_ / "records.jsonl");
+    std::vector<ArmToRun> arms;
+    for (const std::string& name : names) arms.push_back({ArmSpec::parse(name), std::nullopt});
+    run_logit_pass(model, {&text, 1}, arms, {"eval", {4096}, {}}, log, silent_);
+    std::vector<double> out;
+    for (const std::string& name : names) out.push_back(summarize_arm(log, "eval", name).kld);
+    return out;
+  };
+  const std::vector<double> plain = klds(tiny()), planted = klds(sink);
+  EXPECT_GT(planted[0], 10 * plain[0]) << "the plant breaks scale 1.0";
+  EXPECT_NEAR(planted[1], plain[1], 0.05 * plain[1]) << "its first token is not stored in codes";
+  EXPECT_LT(planted[2], planted[0] / 10);
+  const auto bytes = [&](const std::string& arm) {
+    return capacity_of(ArmSpec::parse(arm), *tiny(), 1024).arm_bytes;
+  };
+  const int64_t token = (bytes("fp8_scale1/sink=5") - bytes("fp8_scale1/sink=4"));
+  EXPECT_EQ(bytes("fp8_scale1/sink=4"), bytes("fp8_scale1") + 4 * token);
+  EXPECT_EQ(token * 1024, bytes("fp8_scale1") - 2 * 4 * tiny()->spec().num_layers)
+      << "a token's codes, once more";
 }
 
 // Scales a thousand times too small clip every value: a metric that does not move does not see the

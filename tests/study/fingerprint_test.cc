@@ -117,7 +117,7 @@ TEST(StoredValuesTest, EveryBf16BecomesTheNearestE5m2) {
   for (const Rounding rounding : {Rounding::kNearestEven, Rounding::kTruncate}) {
     for (uint32_t bits = 0; bits < 0x7f80; ++bits) {
       uint16_t half = static_cast<uint16_t>(bits);
-      round_to_e5m2({&half, 1}, rounding);
+      round_to(StoredValues::kE5m2, {&half, 1}, rounding);
       const double x = std::bit_cast<float>(bits << 16);
       const double stored = std::bit_cast<float>(uint32_t{half} << 16);
       // Two mantissa bits, and steps of 2^-16 below 2^-14 (OCP OFP8 1.0).

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -130,6 +132,27 @@ TEST(PartialScores, GoFromTheDocumentToTheVerdict) {
     partial += record.score > 0 && record.score < 1 ? 1 : 0;
   }
   EXPECT_GT(partial, 8u);
+}
+
+// How far a count is off is said beside whether it is right, even where the model cannot count.
+TEST(PartialScores, ACountSaysByHowMuchItIsOff) {
+  const TemporaryFolder folder;
+  RecordLog log(folder.path / "records.jsonl");
+  NoProgress silent;
+  StudyOptions options = options_with({"count"});
+  options.decide.documents = options.decide.aa_documents = 4;
+  DecideStudy study(tiny().model, tiny().tokenizer, {}, named_source(), options, folder.path, log,
+                    silent);
+  const Verdict verdict = study.run();
+  for (const CountErrorRecord& record : log.records().count_errors) {
+    const auto example = std::ranges::find(
+        log.examples(), record.record_id.substr(std::strlen("count/")), &ExampleRecord::record_id);
+    ASSERT_NE(example, log.examples().end()) << record.record_id;
+    EXPECT_EQ(record.error == 0, example->score == 1) << record.record_id;
+  }
+  int64_t described = 0;
+  for (const CountErrorRow& row : verdict.count_errors) described += row.n;
+  EXPECT_EQ(described, std::ssize(log.records().count_errors));
 }
 
 // A list has one question: the plan counts what there is, and the file of examples has it.

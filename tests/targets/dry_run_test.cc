@@ -3,6 +3,7 @@
 
 #include "targets/dry_run.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "kvscale/error.h"
@@ -64,6 +65,44 @@ TEST(DryRun, EveryKindHasARowForEveryEnginesNewestVersion) {
       EXPECT_FALSE(name(k).empty());
     }
     EXPECT_FALSE(rules.source.empty());
+  }
+}
+
+TEST(DryRun, Case138HeadsAreReplicatedOverMoreRanksOrRefusedWithWhatDivides) {
+  EXPECT_EQ(heads_of_ranks(4, 8),
+            (std::vector<std::vector<int>>{{0}, {0}, {1}, {1}, {2}, {2}, {3}, {3}}));
+  EXPECT_EQ(heads_of_ranks(4, 2), (std::vector<std::vector<int>>{{0, 1}, {2, 3}}));
+  for (const int tp : {3, 5, 6, 7, 9, 10}) {
+    try {
+      heads_of_ranks(4, tp);
+      ADD_FAILURE() << tp;
+    } catch (const ValueError& error) {
+      EXPECT_EQ(error.what(), fmt::format("tp: 4 KV heads and {} ranks do not divide: expected 1, "
+                                          "2, 4 ranks, or a multiple of 4",
+                                          tp));
+    }
+  }
+  const ScaleSet set = modelopt_scaled();
+  const int heads = set.geometry.num_kv_heads;
+  EXPECT_EQ(run(set, "vllm", "", 2 * heads).notes.back(),
+            fmt::format("{} KV heads on {} ranks: each head and its scale stand on 2 of them, one "
+                        "after the other",
+                        heads, 2 * heads));
+}
+
+TEST(DryRun, AVersionNewerThanTheRulesIsSaid) {
+  const ScaleSet set = modelopt_scaled();
+  for (const std::string_view engine : {"vllm", "sglang"}) {
+    const DryRun known = run(set, std::string(engine)), newer = run(set, std::string(engine), "99");
+    EXPECT_TRUE(known.notes.empty() || known.notes.front().find("newer") == std::string::npos);
+    ASSERT_FALSE(newer.notes.empty());
+    EXPECT_EQ(newer.notes.front(),
+              fmt::format("{} 99 is newer than {}, the newest that was looked at: taken to do what "
+                          "that one does",
+                          engine, engine_rules(engine).version));
+    EXPECT_EQ(newer.basis, "inferred");
+    EXPECT_EQ(newer.outcome, known.outcome);
+    EXPECT_THROW(run(set, std::string(engine), "abc"), ValueError);
   }
 }
 

@@ -54,6 +54,17 @@ __device__ inline void bulk_copy(uint32_t to, const void* from, int bytes, uint3
       : "memory");
 }
 
+/// A box of a tensor map from global to shared memory, rows side by side from a multiple of 128
+/// bytes on, counted on the barrier.
+__device__ inline void tensor_copy(uint32_t to, const void* map, int x, int row, int head,
+                                   int block, uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+      "l"(map), "r"(x), "r"(row), "r"(head), "r"(block), "r"(barrier)
+      : "memory");
+}
+
 /// Orders this thread's ordinary accesses of shared memory before later ones of the copy engine.
 __device__ inline void async_proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -95,6 +106,13 @@ __device__ inline uint32_t f16_pair(float low, float high) {
 __device__ inline uint32_t bf16_pair(float low, float high) {
   uint32_t out;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
+
+/// The products of two pairs of F16.
+__device__ inline uint32_t f16_products(uint32_t a, uint32_t b) {
+  uint32_t out;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
 

@@ -4,6 +4,8 @@
 
 #include "cuda/device.h"
 #include "cuda/sm90/append/store_params.h"
+#include "cuda/sm90/launch.cuh"
+#include "cuda/sm90/ptx.cuh"
 #include "numeric/bf16.h"
 #include "numeric/e4m3.h"
 
@@ -321,6 +323,8 @@ __global__ void __launch_bounds__(kStoreThreads)
     store_kernel(const __grid_constant__ StoreParams p) {
   const int width = 1 << p.lanes_log2, lane = static_cast<int>(threadIdx.x) & (width - 1);
   const uint32_t index = (blockIdx.x * kStoreThreads + threadIdx.x) >> p.lanes_log2;
+  let_dependents_start();
+  wait_for_predecessor();
   StoreVector v = load_vector(p, index, lane);
   StoreTally tally;
   write_vector<kClass, kTruncate, kCount>(p, v, lane, width, tally);
@@ -331,10 +335,10 @@ template <StoreClass kClass, bool kTruncate, bool kCount>
 void launch_store_variant(const StoreParams& p, StreamHandle stream) {
   const int64_t vectors = p.num_tokens * p.vectors_per_token.divisor;
   const int64_t per_block = kStoreThreads >> p.lanes_log2;
-  const auto blocks = static_cast<unsigned>((vectors + per_block - 1) / per_block);
+  const auto blocks = static_cast<int>((vectors + per_block - 1) / per_block);
   if (blocks == 0) return;
-  store_kernel<kClass, kTruncate, kCount><<<blocks, kStoreThreads, 0, stream>>>(p);
-  check_launch("store_kv");
+  launch_overlapping("store_kv", store_kernel<kClass, kTruncate, kCount>, blocks, kStoreThreads, 0,
+                     stream, p);
 }
 
 template <StoreClass kClass>

@@ -3,11 +3,20 @@
 namespace kv::cuda {
 namespace {
 
-// Threads of a block: few where few parts are, so that more blocks run at once.
-constexpr int kFewThreads = 128, kManyThreads = 512;
-// Parts that a thread reads before it knows any maximum: their loads then overlap those of the
-// sums.
-constexpr int kAhead = 8;
+// Parts i, i + 16, i + 32, ... are added up one after another; of the 16 sums those of i, i + 4,
+// i + 8 and i + 12, and then the four: an order that depends on nothing but the part's number,
+// whatever the launch looks like.
+constexpr int kSums = 16, kLastSums = 4;
+
+/// One block per query head of few threads: large batches have blocks enough.
+struct ManyHeads {
+  static constexpr int kSplits = 1, kPartsAtOnce = kLastSums, kAhead = 8;
+};
+/// Four blocks per query head, a quarter of head_dim each: a few heads of many parts.
+struct FewHeads {
+  static constexpr int kSplits = 4, kPartsAtOnce = kSums, kAhead = 12;
+};
+constexpr int kBlocksOfFew = 1024;  // at most: as many as run at once
 
 /// Maximum and total of a query's parts, by every warp for itself: no block barrier on the way.
 __device__ float2 total_of_parts(const float2* sums, int count) {
@@ -34,45 +43,62 @@ __device__ void add_weighed(float4& sum, const float4& x, float w) {
   sum.x += w * x.x, sum.y += w * x.y, sum.z += w * x.z, sum.w += w * x.w;
 }
 
-/// One block per query head of a split sequence. Parts are weighed and added in the plan's order,
-/// over threads in a fixed order: the same plan gives the same bits.
-template <int kHeadDim, int kThreads>
-__global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant__ DecodeParams p) {
-  constexpr int kLanes = kHeadDim / 4, kParts = kThreads / kLanes;
+/// Parts are weighed and added in the plan's order, over threads in a fixed order: the same plan
+/// gives the same bits.
+template <int kHeadDim, class Shape>
+__global__ void combine_kernel(const __grid_constant__ DecodeParams p) {
+  constexpr int kRowLanes = kHeadDim / 4, kLanes = kRowLanes / Shape::kSplits;
+  constexpr int kParts = Shape::kPartsAtOnce, kSumsOfThread = kSums / kParts;
   __shared__ float4 gathered[kParts][kLanes];
   let_dependents_start();
-  const int rows = p.heads * p.q_per_kv, row = static_cast<int>(blockIdx.x) % rows;
-  const DecodeMerge merge = p.merges[blockIdx.x / rows];
+  const int rows = p.heads * p.q_per_kv, unit = static_cast<int>(blockIdx.x) / Shape::kSplits;
+  const int row = unit % rows;
+  const DecodeMerge merge = p.merges[unit / rows];
   const int64_t first = int64_t{merge.first_partial} * rows + row;
   const auto* sums = reinterpret_cast<const float2*>(p.partial_sums) +
                      int64_t{row} * p.num_partials + merge.first_partial;
-  const auto* parts = reinterpret_cast<const float4*>(p.partial_out) + first * kLanes;
-  const int lane = threadIdx.x % kLanes, part = threadIdx.x / kLanes;
+  const int part = threadIdx.x / kLanes, column = static_cast<int>(threadIdx.x) % kLanes;
+  const int lane = static_cast<int>(blockIdx.x) % Shape::kSplits * kLanes + column;
+  const auto* parts = reinterpret_cast<const float4*>(p.partial_out) + first * kRowLanes + lane;
   wait_for_predecessor();
 
-  float4 ahead[kAhead];
-  float tops[kAhead];
+  // Read before any maximum is known: these loads then overlap those of the sums.
+  float4 ahead[Shape::kAhead];
+  float tops[Shape::kAhead];
 #pragma unroll
-  for (int j = 0; j < kAhead; ++j) {
+  for (int j = 0; j < Shape::kAhead; ++j) {
     const int i = part + j * kParts;
-    const bool is_there = part < kParts && i < merge.num_partials;
-    ahead[j] = is_there ? __ldcg(parts + int64_t{i} * rows * kLanes + lane) : float4{0, 0, 0, 0};
+    const bool is_there = i < merge.num_partials;
+    ahead[j] = is_there ? __ldcg(parts + int64_t{i} * rows * kRowLanes) : float4{0, 0, 0, 0};
     tops[j] = is_there ? __ldcg(&sums[i].x) : -1e30f;
   }
   const float2 all = total_of_parts(sums, merge.num_partials);
-  float4 sum = {0, 0, 0, 0};
+  float4 mine[kSumsOfThread] = {};
 #pragma unroll
-  for (int j = 0; j < kAhead; ++j) add_weighed(sum, ahead[j], exp2_fast(tops[j] - all.x));
-  for (int i = part + kAhead * kParts; part < kParts && i < merge.num_partials; i += kParts) {
-    add_weighed(sum, __ldcg(parts + int64_t{i} * rows * kLanes + lane),
-                exp2_fast(__ldcg(&sums[i].x) - all.x));
+  for (int j = 0; j < Shape::kAhead; ++j) {
+    add_weighed(mine[j % kSumsOfThread], ahead[j], exp2_fast(tops[j] - all.x));
   }
-  if (part < kParts) gathered[part][lane] = sum;
+  for (int from = part + Shape::kAhead * kParts; from < merge.num_partials; from += kSums) {
+#pragma unroll
+    for (int j = 0; j < kSumsOfThread; ++j) {
+      const int i = from + j * kParts;
+      if (i >= merge.num_partials) break;
+      add_weighed(mine[j], __ldcg(parts + int64_t{i} * rows * kRowLanes),
+                  exp2_fast(__ldcg(&sums[i].x) - all.x));
+    }
+  }
+#pragma unroll
+  for (int j = 1; j < kSumsOfThread; ++j) add_weighed(mine[0], mine[j], 1);
+  gathered[part][column] = mine[0];
   __syncthreads();
   if (part != 0) return;
-  for (int i = 1; i < kParts; ++i) {
-    const float4 x = gathered[i][lane];
-    sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
+  float4 sum = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < kLastSums; ++i) {
+    float4 x = gathered[i][column];
+#pragma unroll
+    for (int j = i + kLastSums; j < kParts; j += kLastSums) add_weighed(x, gathered[j][column], 1);
+    add_weighed(sum, x, 1);
   }
   float total = all.y;
   const int64_t head = (int64_t{merge.head_group} * p.heads) * p.q_per_kv + row;
@@ -89,17 +115,18 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const __grid_constant
   }
 }
 
+template <int kHeadDim, class Shape>
+void launch(const DecodeLaunch& l, int units) {
+  constexpr int kThreads = kHeadDim / 4 / Shape::kSplits * Shape::kPartsAtOnce;
+  launch_overlapping("attend", combine_kernel<kHeadDim, Shape>, units * Shape::kSplits, kThreads, 0,
+                     l.stream, l.params);
+}
+
 template <int kHeadDim>
 void launch(const DecodeLaunch& l) {
-  const int blocks = l.num_merges * l.params.heads * l.params.q_per_kv;
-  constexpr int kPartsOfFew = kAhead * (kFewThreads / (kHeadDim / 4));
-  if (l.most_partials <= kPartsOfFew) {
-    launch_overlapping(combine_kernel<kHeadDim, kFewThreads>, blocks, kFewThreads, 0, l.stream,
-                       l.params);
-  } else {
-    launch_overlapping(combine_kernel<kHeadDim, kManyThreads>, blocks, kManyThreads, 0, l.stream,
-                       l.params);
-  }
+  const int units = l.num_merges * l.params.heads * l.params.q_per_kv;
+  if (units * FewHeads::kSplits <= kBlocksOfFew) return launch<kHeadDim, FewHeads>(l, units);
+  launch<kHeadDim, ManyHeads>(l, units);
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 
 #include "cuda/sm90/decode/decode_params.h"
 #include "cuda/sm90/decode/tile.cuh"
+#include "cuda/sm90/launch.cuh"
 #include "cuda/sm90/ptx.cuh"
 
 // One block takes the items of its plan one after another. Its last warp copies whole pages (or a
 // head group's part of them) into a ring in shared memory; every other warp owns one KV head of
-// every stage and keeps its queries and its part of the result in registers. See
-// docs/kernels/decode.md.
+// every stage and keeps its queries and its part of the result in registers. Pages that the launch
+// before cannot have written are under way before it ends. See docs/kernels/decode.md.
 
 namespace kv::cuda {
 
@@ -41,6 +42,7 @@ class PageCopier {
 
   __device__ void run(DecodeItem item) {
     const int lane = threadIdx.x % 32;
+    if (p_.fresh_keys < 0) settle();
     int32_t ahead = look_up(item, item.begin_tile + lane);
     while (true) {
       DecodeItem next = item;
@@ -72,8 +74,15 @@ class PageCopier {
     return __ldg(p_.block_table + item.seq * p_.table_stride + tile * kTileTokens / p_.block_size);
   }
 
+  /// Waits for the launch before this one, once.
+  __device__ void settle() {
+    if (!is_settled_) wait_for_predecessor();
+    is_settled_ = true;
+  }
+
   __device__ void copy_stage(const DecodeItem& item, int tile, int count, int32_t blocks, int base,
                              int lane) {
+    if ((tile + count) * kTileTokens > item.seq_len - p_.fresh_keys) settle();
     barrier_wait(ring_.empty(cursor_.stage), cursor_.parity ^ 1);
     const uint32_t full = ring_.full(cursor_.stage), to = ring_.at(cursor_.stage);
     const int pieces = count * p_.pieces_per_tile;
@@ -95,6 +104,7 @@ class PageCopier {
   const DecodeParams& p_;
   const Ring& ring_;
   RingCursor cursor_;
+  bool is_settled_ = false;
 };
 
 /// A computing warp: one KV head of the tiles t, t + tiles, ... of an item.
@@ -136,33 +146,47 @@ class HeadWorker {
     TileState<Cell, kQueryTiles, kFp8Math> state(p_);
     state.load_queries(item.query_row, kv_head);
     int tile = item.begin_tile;
-    if constexpr (Cell::kTilesAtOnce == 2 && kQueryTiles == 1) {
-      for (; tile + p_.tiles < item.end_tile; tile += 2 * p_.tiles) {
-        const uint32_t low = wait_for_stage(), high = wait_for_stage();
-        const int first = tile + tile_, second = first + p_.tiles;
-        if (second < item.end_tile) {
-          state.template add_tiles<2>({low, high}, {first * kTileTokens, second * kTileTokens},
-                                      first_key, seq_len);
-        } else {
-          state.template add_tiles<1>({low}, {first * kTileTokens}, first_key, seq_len);
-        }
-        release_stage();
-        release_stage();
+    if constexpr (Cell::kTilesAtOnce > 1 && kQueryTiles == 1) {
+      constexpr int kTiles = Cell::kTilesAtOnce;
+      for (; tile + (kTiles - 1) * p_.tiles < item.end_tile; tile += kTiles * p_.tiles) {
+        add_stages<kTiles>(state, tile + tile_, item.end_tile, first_key, seq_len);
       }
     }
     for (; tile < item.end_tile; tile += p_.tiles) {
-      const uint32_t cells = wait_for_stage();
-      const int mine = tile + tile_;
-      if (mine < item.end_tile) {
-        state.template add_tiles<1>({cells}, {mine * kTileTokens}, first_key, seq_len);
-      }
-      release_stage();
+      add_stages<1>(state, tile + tile_, item.end_tile, first_key, seq_len);
     }
     if (item.partial < 0) {
       state.store_final(item.query_row, kv_head);
     } else {
       state.store_partial(item.partial + tile_, head_ * p_.q_per_kv);
     }
+  }
+
+  /// The next kTiles stages, of which this warp's tiles are `mine` and every p.tiles-th after; only
+  /// the last may lie behind the end.
+  template <int kTiles, class State>
+  __device__ void add_stages(State& state, int mine, int end_tile, int first_key, int seq_len) {
+    uint32_t cells[kTiles];
+    int first_token[kTiles];
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+      cells[t] = wait_for_stage();
+      first_token[t] = (mine + t * p_.tiles) * kTileTokens;
+    }
+    if (mine + (kTiles - 1) * p_.tiles < end_tile) {
+      state.add_tiles(cells, first_token, first_key, seq_len);
+    } else if constexpr (kTiles > 1) {
+      uint32_t cells_left[kTiles - 1];
+      int tokens_left[kTiles - 1];
+#pragma unroll
+      for (int t = 0; t + 1 < kTiles; ++t) {
+        cells_left[t] = cells[t];
+        tokens_left[t] = first_token[t];
+      }
+      state.add_tiles(cells_left, tokens_left, first_key, seq_len);
+    }
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) release_stage();
   }
 
   /// Where this warp's cells of the next stage lie.
@@ -207,29 +231,12 @@ __global__ void __launch_bounds__(kMaxDecodeThreads, 1)
   const DecodeItem first = p.items[blockIdx.x];  // the plan is older than the launch before
   const Ring ring = make_ring(p, shared_address(shared), warps);
   let_dependents_start();
-  wait_for_predecessor();
   if (warp == warps) {
     PageCopier(p, ring).run(first);
   } else {
+    wait_for_predecessor();
     HeadWorker<Cell, kQueryTiles, kFp8Math>(p, ring, warp).run(first);
   }
-}
-
-/// Launches so that the start overlaps the end of the launch before (which lets it, or not).
-template <class... Params>
-void launch_overlapping(void (*kernel)(Params...), int blocks, int threads, int shared_bytes,
-                        StreamHandle stream, const Params&... params) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(static_cast<unsigned>(threads));
-  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
-  config.stream = stream;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, params...), "attend: launch");
 }
 
 template <class Cell, int kQueryTiles, bool kFp8Math>
@@ -239,7 +246,7 @@ void launch_decode_variant(const DecodeLaunch& l) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(device_info().shared_bytes));
   check(prepared, "attend: shared memory of the decode kernel");
-  launch_overlapping(kernel, l.blocks, l.threads, l.shared_bytes, l.stream, l.params);
+  launch_overlapping("attend", kernel, l.blocks, l.threads, l.shared_bytes, l.stream, l.params);
 }
 
 }  // namespace kv::cuda

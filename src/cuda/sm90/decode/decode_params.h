@@ -24,7 +24,7 @@ struct DecodeParams {
   int heads, tiles, pieces_per_tile, piece_bytes, tile_bytes, smem_head_stride, smem_slot_stride,
       stages;
   int v_base, k_scale_base, v_scale_base, cell_bytes;  // within a cell; K's codes come first
-  int window;
+  int window, fresh_keys;
   float score_scale;  // softmax_scale, times log2(e) without a soft cap
   float soft_cap;
   bool out_is_f32;
@@ -33,7 +33,7 @@ struct DecodeParams {
 struct DecodeLaunch {
   DecodeParams params;
   int blocks, threads, shared_bytes, head_dim, query_tiles;
-  int num_merges, most_partials;  // of one merge
+  int num_merges;
   bool fp8_math;
   StreamHandle stream;
 };

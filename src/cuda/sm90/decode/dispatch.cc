@@ -1,8 +1,6 @@
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "cuda/sm90/decode/decode_params.h"
 #include "cuda/sm90/support.h"
 #include "kvscale/error.h"
@@ -70,6 +68,7 @@ DecodeParams make_params(const DecodeArgs& a, const DecodeRun& run) {
   p.sinks = a.sinks;
   p.q_per_kv = static_cast<int>(a.q_per_kv);
   p.window = a.window;
+  p.fresh_keys = a.fresh_keys;
   p.soft_cap = a.soft_cap;
   p.score_scale = a.soft_cap > 0 ? a.softmax_scale : a.softmax_scale * kLog2E;
   return p;
@@ -111,20 +110,18 @@ std::string decode(const DecodeArgs& a, const DecodeRun& run, StreamHandle strea
   l.threads = 32 * (plan.shape.warps() + 1);
   l.shared_bytes = kBarrierBytes + plan.shape.stages * plan.shape.stage_bytes();
   l.num_merges = static_cast<int>(plan.merges.size());
-  for (const DecodeMerge& m : plan.merges)
-    l.most_partials = std::max(l.most_partials, m.num_partials);
   l.head_dim = static_cast<int>(a.cache.page.head_dim);
   l.query_tiles = a.q_per_kv > 8 ? 2 : 1;
   l.fp8_math = a.fp8_math;
   l.stream = stream;
   if (l.blocks > 0) launch(l, cells);
   if (l.num_merges > 0) launch_combine(l);
-  return fmt::format("decode_cuda/sm90/{},{}/{}/d{}/g{}/math={}/{}x{}x{}/{}",
-                     name(a.cache.page.side(Side::kK).format),
-                     name(a.cache.page.side(Side::kV).format),
-                     a.cache.page.order == PageOrder::kNhd ? "nhd" : "hnd", l.head_dim, a.q_per_kv,
-                     a.fp8_math ? "fp8" : "bf16", plan.shape.heads, plan.shape.tiles,
-                     plan.shape.stages, plan.name);
+  return fmt::format(
+      "decode_cuda/sm90/{},{}/{}/d{}/g{}/math={}/{}x{}x{}/{}{}",
+      name(a.cache.page.side(Side::kK).format), name(a.cache.page.side(Side::kV).format),
+      a.cache.page.order == PageOrder::kNhd ? "nhd" : "hnd", l.head_dim, a.q_per_kv,
+      a.fp8_math ? "fp8" : "bf16", plan.shape.heads, plan.shape.tiles, plan.shape.stages, plan.name,
+      a.fresh_keys < 0 ? "" : fmt::format("/fresh{}", a.fresh_keys));
 }
 
 }  // namespace kv::cuda

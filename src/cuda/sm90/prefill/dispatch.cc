@@ -17,13 +17,34 @@ void set_cache(PrefillParams& p, const CacheView& cache) {
   p.slot_stride = k.slot_stride;
   p.head_stride = k.head_stride;
   p.v_base = static_cast<int>(v.base);
-  p.k_scale_base = static_cast<int>(k.scale_base);
-  p.v_scale_base = static_cast<int>(v.scale_base);
 }
 
-PrefillParams make_params(const PrefillArgs& a) {
+/// Inline scales are read with the last codes before them.
+void check_cells(const PageLayout& page) {
+  const SideLayout &k = page.side(Side::kK), &v = page.side(Side::kV);
+  const int64_t d = page.head_dim;
+  if (k.base == 0 && k.scale_base == d && v.base == d + 4 && v.scale_base == v.base + d &&
+      (k.slot_stride | k.head_stride) % 8 == 0) {
+    return;
+  }
+  throw UnsupportedError(
+      "attend: cuda supports inline scales in cells [K | scale | V | scale] that start on 8 bytes, "
+      "needed another order or other strides");
+}
+
+void set_codes(PrefillParams& p, const CacheView& cache) {
+  const PageMap map = page_map(cache, static_cast<int>(cache.page.head_dim / 4));
+  p.codes = map.map;
+  p.pair_words = map.pair_words;
+  p.head_words = map.head_words;
+  p.head_step = map.head_step;
+}
+
+PrefillParams make_params(const PrefillArgs& a, Cells cells) {
   PrefillParams p{};
   set_cache(p, a.cache);
+  if (cells == Cells::kInline) check_cells(a.cache.page);
+  if (cells != Cells::kBf16) set_codes(p, a.cache);
   p.q = a.q;
   p.q_row_stride = a.q_row_stride;
   p.q_head_stride = a.q_head_stride;
@@ -59,7 +80,7 @@ std::string prefill(const PrefillArgs& a, StreamHandle stream) {
       a.cache,           a.q,        a.q_row_stride,  a.q_head_stride, a.out, a.out_row_stride,
       a.out_head_stride, a.q_per_kv, a.softmax_scale, a.fp8_math};
   const Cells cells = check_attend(request);
-  const PrefillParams p = make_params(a);
+  const PrefillParams p = make_params(a, cells);
   const auto head_dim = static_cast<int>(a.cache.page.head_dim);
   if (a.num_tiles > 0) {
     if (head_dim == 64) launch_cells<64>(p, cells, a, stream);

@@ -14,18 +14,11 @@ __device__ inline void store_chunk(uint32_t at, uint4 w) {
                : "memory");
 }
 
-/// kBytes (4, 8 or 16) without a register between; zeros where nothing is there.
-template <int kBytes>
+/// 16 bytes without a register between; zeros where nothing is there.
 __device__ inline void copy_async(uint32_t to, const uint8_t* from, bool is_there) {
-  const int bytes = is_there ? kBytes : 0;
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
-                 "r"(bytes)
-                 : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(is_there ? 16 : 0)
+               : "memory");
 }
 
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -47,18 +40,6 @@ __device__ inline void transpose_4x4(uint32_t (&out)[4], uint32_t a, uint32_t b,
 
 __device__ inline uint4 widen_half(uint32_t a, uint32_t b) {
   return {e4m3_to_f16(a), e4m3_high_to_f16(a), e4m3_to_f16(b), e4m3_high_to_f16(b)};
-}
-
-/// Writes 16 codes as two chunks of a row of F16; `unit` counts units within the row.
-template <class T>
-__device__ void store_unit(uint32_t tile, int row, int unit, uint4 codes) {
-  const uint32_t column = tile + unit / 4 * (T::kKeys * 128);
-  // Units 4 and up write their halves in the other order: they share banks with units 0 to 3.
-  const int first = T::kPadded > 64 ? unit / 4 & 1 : 0;
-  const uint2 low = {codes.x, codes.y}, high = {codes.z, codes.w};
-  const uint2 sooner = first ? high : low, later = first ? low : high;
-  store_chunk(column + swizzled(row, 2 * (unit % 4) + first), widen_half(sooner.x, sooner.y));
-  store_chunk(column + swizzled(row, 2 * (unit % 4) + 1 - first), widen_half(later.x, later.y));
 }
 
 /// Where the 16 keys lie that a lane looked up, as the block table gives it.
@@ -85,10 +66,6 @@ class StagePages {
     return at.block * p_.block_stride + at.slot * p_.slot_stride + tile_.kv_head * p_.head_stride;
   }
 
-  /// Where the cell of the stage's key `key` starts.
-  __device__ const uint8_t* cell(int64_t pages, int key) const {
-    return run(pages, key / 16) + key % 16 * p_.slot_stride;
-  }
   __device__ const uint8_t* run(int64_t pages, int run) const {
     return p_.cache + __shfl_sync(~0u, pages, run);
   }
@@ -161,8 +138,8 @@ class KeyCopier {
       const int key = share_.key(i);
       const uint8_t* from =
           pages_.run(pages, share_.run(i)) + share_.slot(i) * slot_stride_ + within_;
-      copy_async<16>(column + swizzled<T::kRowBytes>(key, share_.piece % kRowPieces), from,
-                     first + key < range_.end && is_held());
+      copy_async(column + swizzled<T::kRowBytes>(key, share_.piece % kRowPieces), from,
+                 first + key < range_.end && is_held());
     }
   }
 
@@ -182,74 +159,208 @@ class KeyCopier {
   const int64_t slot_stride_;
 };
 
-/// E4M3: 16 codes of a key come into 16 bytes of shared memory that are this thread's own, are
-/// widened from there, and as soon as they are, the next stage's take their place: a whole stage is
-/// always on its way, in no register.
+/// E4M3: each warp has tensor copies bring the codes of its own keys, 16 slots at a time, and a
+/// lane widens a key of them (half a key at head_dim 256). As soon as a stage is widened the next
+/// one's codes are on their way, without a register or an instruction between.
+///
+/// Rows lie head_dim bytes apart, so lanes take their units of 16 codes in an order that differs
+/// from row to row: neither the reads nor the writes of 8 lanes meet on a bank.
+///
+/// A box of a tensor copy starts on 16 bytes. Cells with inline scales start on 8, and V's codes 4
+/// past that, so rows come up to 12 bytes early, and the words that miss at their end come with the
+/// scale that follows them, in one load of 16 bytes.
 template <class T, Side kSide>
 class KeyWidener {
-  using Share = LoaderShare<T, T::kPadded / 16>;
-  static constexpr int kHeldPieces = T::kHeadDim / 16;
-  static constexpr int kBatch = 4;  // codes that are read before the first of them is widened
-  // V's codes with inline scales start 4 bytes past a multiple of 8.
-  static constexpr bool kIsShifted = T::kInline && kSide == Side::kV;
-  static constexpr bool kHasScales = T::kInline && kSide == Side::kK;
+  static constexpr int kWarpKeys = T::kKeys / 4, kWarpRuns = kWarpKeys / 16;
+  static constexpr int kParts = 32 / kWarpKeys, kUnits = T::kHeadDim / 16 / kParts;
+  static constexpr int kRunBytes = 16 * T::kHeadDim;
 
  public:
-  __device__ KeyWidener(const PrefillParams& p, const PrefillTile& tile, KeyRange range)
-      : range_(range),
+  __device__ KeyWidener(const PrefillParams& p, const PrefillTile& tile, KeyRange range,
+                        uint32_t shared)
+      : p_(p),
+        range_(range),
         pages_(p, tile, range.end),
-        thread_(threadIdx.x % kLoaderThreads),
-        share_(thread_),
-        within_(kSide == Side::kK ? 0 : p.v_base),
-        slot_stride_(p.slot_stride),
-        scale_base_{p.k_scale_base, p.v_scale_base} {}
+        warp_(static_cast<int>(threadIdx.x) / 32 % 4),
+        lane_(static_cast<int>(threadIdx.x) % 32),
+        key_(warp_ * kWarpKeys + lane_ % kWarpKeys),
+        column_(tile.kv_head * p.head_words + side_base() / 4),
+        head_(tile.kv_head * p.head_step),
+        codes_of_head_(p.cache + tile.kv_head * p.head_stride + side_base()),
+        shared_(shared),
+        codes_(T::staging(shared, kSide) + warp_ * (kWarpRuns * kRunBytes)),
+        arrived_(T::arrived(shared, kSide, warp_)) {}
 
-  __device__ void run(uint32_t shared) {
-    const uint32_t mine = T::staging(shared, kSide) + 16 * thread_;
-    int64_t at = pages_.resolve(look_up(range_.begin));
-    RunAt ahead = look_up(range_.begin + T::kKeys);
-    float2 scales = load_scales(at, range_.begin);
-#pragma unroll
-    for (int i = 0; i < Share::kSteps; i += kBatch) fetch(mine, at, range_.begin, i);
-    PrefillCursor to;
-    for (int first = range_.begin; first < range_.end; first += T::kKeys) {
-      const int next = first + T::kKeys;
-      at = pages_.resolve(ahead);
-      ahead = look_up(next + T::kKeys);
-      barrier_wait(T::empty(shared, kSide, to.stage), to.parity ^ 1);
-      widen_stage(T::tile(shared, kSide, to.stage), mine, at, next);
-      store_scales(shared, to.stage, scales);
-      scales = load_scales(at, next);
+  __device__ void run() {
+    RunAt at = look_up(range_.begin);
+    PrefillCursor to, units;
+    uint32_t parity = 0;
+    fetch(at, range_.begin);
+    uint4 tail = load_tail(at, range_.begin);
+    at = look_up(range_.begin + T::kKeys);
+    for (int first = range_.begin; first < range_.end;) {
+      const float factor = publish_unit(units, tail);
+      barrier_wait(arrived_, parity);
+      barrier_wait(T::empty(shared_, kSide, to.stage), to.parity ^ 1);
+      widen(T::tile(shared_, kSide, to.stage), tail, f16_pair(factor, factor),
+            first + key_ < range_.end);
       async_proxy_fence();
-      barrier_arrive(T::full(shared, kSide, to.stage));
+      barrier_arrive(T::full(shared_, kSide, to.stage));
+      __syncwarp();  // every lane has read its codes
+      first += T::kKeys;
+      fetch(at, first);
+      tail = load_tail(at, first);
+      at = look_up(first + T::kKeys);
+      parity ^= 1;
       to.advance(T::kStages);
     }
-    wait_for_copies<0>();
   }
 
  private:
-  __device__ RunAt look_up(int first) const { return pages_.look_up(first, T::kKeys / 16); }
-  /// Widens a stage into `tile` while the one at `next` is fetched.
-  __device__ void widen_stage(uint32_t tile, uint32_t mine, int64_t at, int next) const {
-#pragma unroll
-    for (int first = 0; first < Share::kSteps; first += kBatch) {
-      wait_for_copies<Share::kSteps / kBatch - 1>();
-      uint4 codes[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) codes[i] = load_chunk(slot(mine, first + i));
-#pragma unroll
-      for (uint4& w : codes) w = in_order(w);
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        store_unit<T>(tile, share_.key(first + i), share_.piece, codes[i]);
-      }
-      fetch(mine, at, next, first);
+  /// On lane r, where this warp's r-th 16 keys of a stage lie.
+  __device__ RunAt look_up(int first) const {
+    return pages_.look_up(first + warp_ * kWarpKeys, kWarpRuns);
+  }
+
+  __device__ void fetch(RunAt at, int first) const {
+    if (first >= range_.end) return;  // no copy may be under way when the block ends
+    const int run = lane_ < kWarpRuns ? lane_ : 0;
+    const bool is_there = first + warp_ * kWarpKeys + 16 * run < range_.end;
+    const int runs = __popc(__ballot_sync(~0u, is_there && lane_ < kWarpRuns));
+    if (lane_ == 0) barrier_expect_bytes(arrived_, runs * kRunBytes);
+    __syncwarp();
+    if (lane_ >= kWarpRuns || !is_there) return;
+    const uint32_t to = codes_ + run * kRunBytes;
+    const int column = column_ & ~3, odd_column = (column_ + p_.pair_words) & ~3;
+    if (p_.pair_words == 0) {
+      tensor_copy(to, &p_.codes, column, at.slot, head_, at.block, arrived_);
+    } else {  // even slots, then odd ones
+      tensor_copy(to, &p_.codes, column, at.slot / 2, head_, at.block, arrived_);
+      tensor_copy(to + kRunBytes / 2, &p_.codes, odd_column, at.slot / 2, head_, at.block,
+                  arrived_);
     }
   }
 
-  __device__ static uint32_t slot(uint32_t mine, int step) {
-    return mine + step * 16 * kLoaderThreads;
+  __device__ int side_base() const { return kSide == Side::kK ? 0 : p_.v_base; }
+
+  /// How many words before its codes the row of this lane's key starts: even for K, odd for V.
+  __device__ int words_early() const {
+    if constexpr (!T::kInline) return 0;
+    return (column_ + key_ % 2 * p_.pair_words) & 3;
   }
+
+  /// Of this lane's key: the last words_early() words of codes, then the scale.
+  __device__ uint4 load_tail(RunAt at, int first) const {
+    if constexpr (!T::kInline) return {0, 0, 0, 0};
+    const int run = lane_ % kWarpKeys / 16;
+    const int64_t block = __shfl_sync(~0u, at.block, run), slot = __shfl_sync(~0u, at.slot, run);
+    if (first + key_ >= range_.end) return {0, 0, 0, 0};
+    const uint8_t* codes =
+        codes_of_head_ + block * p_.block_stride + (slot + key_ % 16) * p_.slot_stride;
+    return __ldg(reinterpret_cast<const uint4*>(codes + T::kHeadDim - 4 * words_early()));
+  }
+
+  /// The row of the staging area that holds the lane's key.
+  __device__ int staged_row() const {
+    const int slot = key_ % 16;
+    return lane_ % kWarpKeys / 16 * 16 + (p_.pair_words == 0 ? slot : slot % 2 * 8 + slot / 2);
+  }
+
+  /// What a lane's i-th unit is: i, flipped by bits of its row such that of 8 rows all read
+  /// different banks, and write them too once the tile's swizzle is added.
+  __device__ int unit_flip() const {
+    if constexpr (kUnits != 4 && kUnits != 8) return 0;
+    const int two = lane_ & 2, four = lane_ >> 2 & 1, flip = two | (four ^ two / 2);
+    return kUnits == 8 ? flip | (lane_ & 1) << 2 : flip;
+  }
+
+  /// 16 codes of a row that starts early: the ends of two neighbouring units.
+  __device__ static uint4 in_order(uint4 a, uint4 b, bool is_late) {
+    if constexpr (kSide == Side::kK) {  // 0 or 2 words
+      return is_late ? uint4{a.z, a.w, b.x, b.y} : a;
+    } else {  // 1 or 3
+      return is_late ? uint4{a.w, b.x, b.y, b.z} : uint4{a.y, a.z, a.w, b.x};
+    }
+  }
+
+  __device__ uint4 read_unit(uint32_t from, int at, int part, uint4 tail, bool is_late) const {
+    const uint4 w = load_chunk(from + 16 * at);
+    if constexpr (!T::kInline) return w;
+    const bool is_last = part + at == T::kHeadDim / 16 - 1;
+    const uint4 next = load_chunk(from + (is_last ? 0 : 16 * (at + 1)));
+    return in_order(w, is_last ? tail : next, is_late);
+  }
+
+  __device__ static uint4 scaled(uint4 w, uint32_t factor) {
+    if constexpr (!T::kInline) return w;
+    return {f16_products(w.x, factor), f16_products(w.y, factor), f16_products(w.z, factor),
+            f16_products(w.w, factor)};
+  }
+
+  __device__ void widen(uint32_t tile, uint4 tail, uint32_t factor, bool is_there) const {
+    const int part = lane_ / kWarpKeys * kUnits, flip = unit_flip();
+    const bool is_late = words_early() >= 2;
+    const uint32_t from = codes_ + staged_row() * T::kHeadDim + part * 16;
+    const uint32_t to = tile + key_ * 128, swizzle = static_cast<uint32_t>(key_ & 7) << 4;
+#pragma unroll 1  // what it would compute once and keep, there are no registers for
+    for (int i = 0; i < kUnits; i += 2) {
+      uint4 codes[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) codes[j] = read_unit(from, (i + j) ^ flip, part, tail, is_late);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int unit = part + ((i + j) ^ flip);
+        const uint4 w = is_there ? codes[j] : uint4{0, 0, 0, 0};
+        const uint32_t column = to + unit / 4 * (T::kKeys * 128);
+        const uint32_t chunk = static_cast<uint32_t>(unit % 4 * 32) ^ swizzle;
+        store_chunk(column + chunk, scaled(widen_half(w.x, w.y), factor));
+        store_chunk(column + (chunk ^ 16), scaled(widen_half(w.z, w.w), factor));
+      }
+    }
+#pragma unroll
+    for (int chunk = T::kHeadDim / 8; chunk < T::kPadded / 8; ++chunk) {
+      store_chunk(to + chunk / 8 * (T::kKeys * 128) + ((chunk % 8 * 16) ^ swizzle), {0, 0, 0, 0});
+    }
+  }
+
+  /// Inline scales enter the F16 values, relative to a power of two: a stage's own for keys, for
+  /// values one above all that came so far, as in decode. V's leaves before the values, for the
+  /// softmax, which rescales the result, comes first. Returns what this lane's codes are multiplied
+  /// by.
+  __device__ float publish_unit(PrefillCursor& to, uint4 tail) {
+    if constexpr (!T::kInline) return 1;
+    const bool is_late = words_early() >= 2;
+    const float scale = __uint_as_float(kSide == Side::kK ? (is_late ? tail.z : tail.x)
+                                                          : (is_late ? tail.w : tail.y));
+    if constexpr (kSide == Side::kV) barrier_wait(T::unit_empty(shared_, to.stage), to.parity ^ 1);
+    const float top = largest(to.stage, scale), old = unit_;
+    if (kSide == Side::kK || top > unit_) {
+      unit_ = fmaxf(T::kLowestUnit,
+                    __uint_as_float((__float_as_uint(top) & 0x7f800000u) + 0x00800000u));
+    }
+    if (threadIdx.x % kLoaderThreads == 0) {
+      store_float(T::unit(shared_, kSide, to.stage), unit_ / T::kUnitValue);
+      store_float(T::unit(shared_, kSide, to.stage) + 4, old / unit_);
+    }
+    // K's place was read before the stage that the ring of keys has last got back.
+    if constexpr (kSide == Side::kV) barrier_arrive(T::unit_full(shared_, to.stage));
+    to.advance(T::kUnitStages);
+    return scale * __uint_as_float(0x7f000000u - __float_as_uint(unit_)) * T::kUnitValue;
+  }
+
+  /// Of the loading warpgroup's scales.
+  __device__ float largest(int stage, float top) const {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
+    const uint32_t at = T::tops(shared_, kSide, stage);
+    if (lane_ == 0) store_float(at + 4 * warp_, top);
+    asm volatile("bar.sync %0, %1;" ::"n"(kSide == Side::kK ? 5 : 6), "n"(kLoaderThreads)
+                 : "memory");
+    const uint4 tops = load_chunk(at);
+    return fmaxf(fmaxf(__uint_as_float(tops.x), __uint_as_float(tops.y)),
+                 fmaxf(__uint_as_float(tops.z), __uint_as_float(tops.w)));
+  }
+
   __device__ static uint4 load_chunk(uint32_t at) {
     uint4 w;
     asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -258,99 +369,18 @@ class KeyWidener {
                  : "memory");
     return w;
   }
-
-  /// Keys past the end and dimensions past head_dim become zeros. Shifted codes are read from 4
-  /// bytes before their piece; the first piece, which would read K's scale there, reads the last
-  /// piece's last word instead.
-  __device__ void fetch(uint32_t mine, int64_t pages, int first, int first_step) const {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) fetch_one(mine, pages, first, first_step + i);
-    commit_copies();
-  }
-
-  __device__ void fetch_one(uint32_t mine, int64_t pages, int first, int step) const {
-    const uint8_t* side =
-        pages_.run(pages, share_.run(step)) + share_.slot(step) * slot_stride_ + within_;
-    const bool is_there = first + share_.key(step) < range_.end && share_.piece < kHeldPieces;
-    const uint8_t* from = is_there ? side + 16 * share_.piece : side;
-    const uint32_t to = slot(mine, step);
-    if constexpr (!T::kInline) {
-      copy_async<16>(to, from, is_there);
-    } else if constexpr (!kIsShifted) {
-      copy_async<8>(to, from, is_there);
-      copy_async<8>(to + 8, from + 8, is_there);
-    } else {
-      if (share_.piece == 0) {
-        copy_async<4>(to, side + T::kHeadDim - 4, is_there);
-        copy_async<4>(to + 4, from, is_there);
-      } else {
-        copy_async<8>(to, from - 4, is_there);
-      }
-      copy_async<8>(to + 8, from + 4, is_there);
-    }
-  }
-
-  /// The four words of a piece; of shifted ones the last is what the next piece read first.
-  __device__ uint4 in_order(uint4 w) const {
-    if constexpr (!kIsShifted) return w;
-    const int next = share_.piece + 1 < kHeldPieces ? share_.piece + 1 : 0;
-    return {w.y, w.z, w.w, __shfl_sync(~0u, w.x, next, Share::kPieces)};
-  }
-
-  /// Inline scales of K and V: thread i has those of key i. Both come with the keys, because the
-  /// softmax needs both and V's tile would be late for it.
-  __device__ float2 load_scales(int64_t pages, int first) const {
-    if constexpr (!kHasScales) return {0, 0};
-    const int key = thread_ % T::kKeys;
-    const uint8_t* at = pages_.cell(pages, key);
-    if (first + key >= range_.end) return {0, 0};
-    return {__ldg(reinterpret_cast<const float*>(at + scale_base_[0])),
-            __ldg(reinterpret_cast<const float*>(at + scale_base_[1]))};
-  }
-
-  /// V's scales leave relative to a power of two above all that came so far, as in decode: any
-  /// range of them fits the weights' F16.
-  __device__ void store_scales(uint32_t shared, int stage, float2 scales) {
-    if constexpr (!kHasScales) return;
-    const float ratio = grow_unit(shared, stage, scales.y);
-    if (thread_ < T::kKeys) {
-      const float inverse = __uint_as_float(0x7f000000u - __float_as_uint(value_unit_));
-      store_float(T::scales(shared, Side::kK, stage) + 4 * thread_, scales.x);
-      store_float(T::scales(shared, Side::kV, stage) + 4 * thread_, scales.y * inverse);
-    }
-    if (thread_ == 0) {
-      store_float(T::unit(shared, stage), value_unit_);
-      store_float(T::unit(shared, stage) + 4, ratio);
-    }
-  }
-
-  /// Returns old / new; the same in all threads of the loading warpgroup.
-  __device__ float grow_unit(uint32_t shared, int stage, float top) {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-    if (thread_ % 32 == 0) store_float(T::tops(shared, stage) + 4 * (thread_ / 32), top);
-    asm volatile("bar.sync 5, %0;" ::"n"(kLoaderThreads) : "memory");
-    const uint4 tops = load_chunk(T::tops(shared, stage));
-    top = fmaxf(fmaxf(__uint_as_float(tops.x), __uint_as_float(tops.y)),
-                fmaxf(__uint_as_float(tops.z), __uint_as_float(tops.w)));
-    if (!(top > value_unit_)) return 1;
-    const float old = value_unit_;
-    value_unit_ = __uint_as_float((__float_as_uint(top) & 0x7f800000u) + 0x00800000u);
-    return old / value_unit_;
-  }
-
   __device__ static void store_float(uint32_t at, float x) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
   }
 
+  const PrefillParams& p_;
   const KeyRange range_;
   const StagePages pages_;
-  const int thread_;
-  const Share share_;
-  const int within_;
-  const int64_t slot_stride_;
-  const int scale_base_[2];
-  float value_unit_ = T::kLowestUnit;
+  const int warp_, lane_, key_;  // of the stage
+  const int column_, head_;      // of the tensor map
+  const uint8_t* codes_of_head_;
+  const uint32_t shared_, codes_, arrived_;
+  float unit_ = T::kLowestUnit;
 };
 
 /// Values of E4M3 products, whose summed dimension must lie along the rows: transposed, a row of
@@ -414,7 +444,7 @@ class ValueTransposer {
       for (int i = 0; i < 8; ++i) {
         const bool is_there =
             first + half_ / 2 * 16 + key(i) < range_.end && first_dim_ < T::kHeadDim;
-        copy_async<16>(mine + i * 16 * kUnits, side + key(i) * slot_stride_, is_there);
+        copy_async(mine + i * 16 * kUnits, side + key(i) * slot_stride_, is_there);
       }
     }
     commit_copies();
@@ -464,7 +494,7 @@ __device__ void load_side(const PrefillParams& p, const PrefillTile& tile, KeyRa
   } else if constexpr (T::kE4m3) {
     ValueTransposer<T>(p, tile, range).run(shared);
   } else {
-    KeyWidener<T, kSide>(p, tile, range).run(shared);
+    KeyWidener<T, kSide>(p, tile, range, shared).run();
   }
 }
 

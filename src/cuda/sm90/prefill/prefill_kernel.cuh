@@ -12,8 +12,9 @@ namespace kv::cuda {
 template <class T>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
     prefill_kernel(const __grid_constant__ PrefillParams p) {
-  extern __shared__ uint8_t unaligned[];
-  const uint32_t shared = (shared_address(unaligned) + 1023) / 1024 * 1024;
+  extern __shared__ __align__(1024) uint8_t aligned[];  // head_dim 256 leaves no room to align it
+  const uint32_t shared = shared_address(aligned);
+  if (shared % 1024 != 0) __trap();
   const PrefillTile tile = p.tiles[blockIdx.x];
   const KeyRange range = key_range<T>(p, tile);
   if (threadIdx.x == 0) {
@@ -22,6 +23,14 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
         barrier_init(T::full(shared, side, s), kLoaderThreads);
         barrier_init(T::empty(shared, side, s), 8);  // the computing warps
       }
+    }
+    for (int s = 0; s < T::kUnitStages; ++s) {
+      barrier_init(T::unit_full(shared, s), kLoaderThreads);
+      barrier_init(T::unit_empty(shared, s), 8);
+    }
+    for (int warp = 0; warp < 4; ++warp) {
+      barrier_init(T::arrived(shared, Side::kK, warp), 1);
+      barrier_init(T::arrived(shared, Side::kV, warp), 1);
     }
     barrier_init_fence();
   }

@@ -2,11 +2,15 @@
 
 #include "cuda/prefill.h"
 #include "cuda/sm90/divisor.h"
+#include "cuda/sm90/tensor_map.h"
 
 namespace kv::cuda {
 
 /// What a prefill kernel sees; one struct, passed by value.
 struct PrefillParams {
+  TensorMap codes;            // of a cache of codes: rows of head_dim codes, 16 slots
+  int pair_words = 0;         // not 0: 8 slot pairs, whose second slot lies this many words further
+  int head_words, head_step;  // from KV head to KV head in the map's first and third coordinate
   const uint16_t* q;
   int64_t q_row_stride, q_head_stride;
   void* out;
@@ -19,7 +23,7 @@ struct PrefillParams {
   const PrefillTile* tiles;
   Divisor block_size;
   int q_per_kv;
-  int v_base, k_scale_base, v_scale_base;  // within a cell; K's codes come first
+  int v_base;  // within a cell; K's codes come first
   int window;
   float score_scale, soft_cap;
   bool out_is_f32;

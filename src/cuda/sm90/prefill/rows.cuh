@@ -130,7 +130,6 @@ class RowWorker {
   }
 
   __device__ void release(Side side, PrefillCursor& at) const {
-    __syncwarp();  // every lane has read its scales
     if (threadIdx.x % 32 == 0) barrier_arrive(T::empty(shared_, side, at.stage));
     at.advance(T::kStages);
   }
@@ -258,31 +257,41 @@ class RowWorker {
   __device__ void soften(Scores& s, PrefillCursor& k, int first) {
     // One factor per row can wait until the exponent, where it is fused, unless scores are capped.
     const bool is_capped = p_.soft_cap > 0;
-    if constexpr (T::kInline) multiply_by_scales(s, k.stage);
+    release(Side::kK, k);
+    const float ratio = follow_units();
     if (is_capped) [[unlikely]]
       cap_scores(s);
-    if constexpr (!T::kInline) release(Side::kK, k);
     if (first + T::kKeys > tile_.position + 1 || p_.window > 0) [[unlikely]]
       mask(s, first);
-    follow_maximum(s, k.stage);
-    weigh(s, k.stage);
-    if constexpr (T::kInline) release(Side::kK, k);  // scales lie beside the keys
+    follow_maximum(s, ratio);
+    weigh(s);
   }
 
-  __device__ float2 scale_pair(Side side, int stage, int j) const {
-    float2 out;
-    const uint32_t at = T::scales(shared_, side, stage) + (8 * j + 2 * c_) * 4;
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(out.x), "=f"(out.y) : "r"(at));
-    return out;
-  }
-
-  __device__ void multiply_by_scales(Scores& s, int stage) const {
+  /// This stage's keys are relative to a power of two, its values to one that may have grown, by
+  /// which the result has to shrink: returns old / new.
+  __device__ float follow_units() {
+    if constexpr (!T::kInline) return 1;
+    const float2 of_keys = load_unit(Side::kK);
+    barrier_wait(T::unit_full(shared_, units_.stage), units_.parity);
+    const float2 of_values = load_unit(Side::kV);
+    value_unit_ = of_values.x;
+    key_unit_ = of_keys.x;
 #pragma unroll
-    for (int j = 0; j < T::kKeys / 8; ++j) {
-      const float2 scale = scale_pair(Side::kK, stage, j);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[4 * j + i] *= i % 2 == 0 ? scale.x : scale.y;
+    for (int r = 0; r < 2; ++r) {
+      exponent_factor_[r] = p_.soft_cap > 0 ? 1.0f : factor_[r] * key_unit_;
     }
+    __syncwarp();  // every lane has read them
+    if (threadIdx.x % 32 == 0) barrier_arrive(T::unit_empty(shared_, units_.stage));
+    units_.advance(T::kUnitStages);
+    return of_values.y;
+  }
+
+  __device__ float2 load_unit(Side side) const {
+    float2 out;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
+                 : "=f"(out.x), "=f"(out.y)
+                 : "r"(T::unit(shared_, side, units_.stage)));
+    return out;
   }
 
   /// soft_cap * tanh(s * factor / soft_cap), in powers of two.
@@ -290,7 +299,7 @@ class RowWorker {
     const float inward = 2 * kPrefillLog2E / p_.soft_cap, outward = p_.soft_cap * kPrefillLog2E;
 #pragma unroll
     for (int i = 0; i < T::kKeys / 2; ++i) {
-      const float e = exp2_fast(s[i] * (factor_[i / 2 % 2] * inward));
+      const float e = exp2_fast(s[i] * (factor_[i / 2 % 2] * key_unit_ * inward));
       s[i] = outward * (1 - __fdividef(2.0f, e + 1));
     }
   }
@@ -304,9 +313,7 @@ class RowWorker {
   }
 
   /// Scores are s * exponent_factor_, which is positive.
-  __device__ void follow_maximum(const Scores& s, int stage) {
-    float ratio = 1;
-    if constexpr (T::kInline) ratio = follow_unit(stage);
+  __device__ void follow_maximum(const Scores& s, float ratio) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float top = -INFINITY;
@@ -325,16 +332,7 @@ class RowWorker {
     }
   }
 
-  /// V's inline scales are relative to a power of two that may have grown. Returns old / new.
-  __device__ float follow_unit(int stage) {
-    float ratio;
-    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];"
-                 : "=f"(value_unit_), "=f"(ratio)
-                 : "r"(T::unit(shared_, stage)));
-    return ratio;
-  }
-
-  __device__ void weigh(Scores& s, int stage) {
+  __device__ void weigh(Scores& s) {
     const float base[2] = {kOffset - largest_[0], kOffset - largest_[1]};
 #pragma unroll
     for (int j = 0; j < T::kKeys / 8; ++j) {
@@ -345,11 +343,6 @@ class RowWorker {
       }
       sum_[0] += w[0] + w[1];
       sum_[1] += w[2] + w[3];
-      if constexpr (T::kInline) {
-        const float2 scale = scale_pair(Side::kV, stage, j);
-        w[0] *= scale.x, w[1] *= scale.y;
-        w[2] *= scale.x, w[3] *= scale.y;
-      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[4 * j + i] = w[i];
     }
@@ -411,9 +404,10 @@ class RowWorker {
   const KeyRange range_;
   const uint32_t shared_;
   const int group_, warp_, g_, c_;
+  PrefillCursor units_;
   float k_scale_, v_scale_, factor_[2] = {1, 1}, exponent_factor_[2], largest_[2], sum_[2],
                             change_[2];
-  float value_unit_ = T::kLowestUnit;
+  float key_unit_ = 1, value_unit_ = 1;
   int position_[2];
   float out_[T::kOutTiles][T::kOutColumns / 2];
 };

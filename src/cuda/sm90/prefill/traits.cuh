@@ -38,15 +38,22 @@ struct PrefillTraits {
   static constexpr int kStages = kPadded == 64 || kE4m3 ? 4 : 2;
   static constexpr int kSideBytes = kKeys * kPadded * kValueBytes;
   static constexpr int kQueryBytes = kPrefillRows * kPadded * kValueBytes;
-  static constexpr float kLowestUnit = kInline ? 0x1p-60f : 1.0f;  // of inline scales of V
+  // Codes times an inline scale become F16 relative to a power of two above the scale, and as large
+  // as F16 takes: 448 * 2^7 = 57,344.
+  static constexpr float kLowestUnit = kInline ? 0x1p-60f : 1.0f;
+  static constexpr float kUnitValue = kInline ? 128.0f : 1.0f;
   // Within shared memory, from a base aligned to 1024. Keys and values have rings of their own.
   static constexpr int kSidesAt = kQueryBytes;                            // [K, V][stage]
   static constexpr int kStagingAt = kSidesAt + 2 * kStages * kSideBytes;  // [K, V], codes
   static constexpr int kStagingBytes = kIsBf16 ? 0 : kKeys * kPadded;
-  static constexpr int kScalesAt = kStagingAt + 2 * kStagingBytes;      // [K, V][stage][key]
-  static constexpr int kUnitsAt = kScalesAt + 2 * kStages * kKeys * 4;  // of K's stages
-  static constexpr int kBarriersAt = kUnitsAt + kStages * 32;  // [K, V][stage][full, empty]
-  static constexpr int kSharedBytes = kBarriersAt + 2 * kStages * 16 + 1024;
+  // The units of inline scales have a ring of their own. K's places in it are free two stages after
+  // their keys'.
+  static constexpr int kUnitStages = kInline ? kStages + 2 : 0;
+  static constexpr int kUnitsAt = kStagingAt + 2 * kStagingBytes;      // [K, V][stage]
+  static constexpr int kBarriersAt = kUnitsAt + 2 * kUnitStages * 32;  // [K, V][stage][full, empty]
+  static constexpr int kUnitBarriersAt = kBarriersAt + 2 * kStages * 16;  // [stage][full, empty]
+  static constexpr int kArrivedAt = kUnitBarriersAt + kUnitStages * 16;   // [K, V][warp]
+  static constexpr int kSharedBytes = kArrivedAt + 2 * 4 * 8;
   // 65,536 registers for two warpgroups of each kind.
   static constexpr int kLoaderRegisters = kPadded > 128 ? 40 : kStatic ? 48 : 56;
   static constexpr int kWorkerRegisters = 256 - kLoaderRegisters;
@@ -63,8 +70,24 @@ struct PrefillTraits {
   __device__ static uint32_t staging(uint32_t shared, Side side) {
     return shared + kStagingAt + static_cast<int>(side) * kStagingBytes;
   }
-  __device__ static uint32_t scales(uint32_t shared, Side side, int stage) {
-    return shared + kScalesAt + 4 * kKeys * (static_cast<int>(side) * kStages + stage);
+  /// The largest inline scale that each loading warp has in this stage.
+  __device__ static uint32_t tops(uint32_t shared, Side side, int stage) {
+    return shared + kUnitsAt + 32 * (static_cast<int>(side) * kUnitStages + stage);
+  }
+  /// What the scores or the result have to be multiplied by from this stage on, and old / new.
+  __device__ static uint32_t unit(uint32_t shared, Side side, int stage) {
+    return tops(shared, side, stage) + 16;
+  }
+  /// Of V's units.
+  __device__ static uint32_t unit_full(uint32_t shared, int stage) {
+    return shared + kUnitBarriersAt + 16 * stage;
+  }
+  __device__ static uint32_t unit_empty(uint32_t shared, int stage) {
+    return unit_full(shared, stage) + 8;
+  }
+  /// The codes of a loading warp's keys are in its staging area.
+  __device__ static uint32_t arrived(uint32_t shared, Side side, int warp) {
+    return shared + kArrivedAt + 8 * (4 * static_cast<int>(side) + warp);
   }
   /// The largest inline scale of V that each loading warp has in this stage.
   __device__ static uint32_t tops(uint32_t shared, int stage) {
