@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
-# Holds kvscale against a real vLLM (CPU build, AVX-512) over HTTP: fingerprints and decisions. Not part of the suite: half an hour on an idle machine of 2 cores.
-#   scripts/test-engines.sh MODEL_DIR [fingerprint|decide|selective]... (default: the first two)
-# MODEL_DIR: SmolLM2-135M-Instruct as a Hugging Face directory; for selective Qwen2.5-Coder-1.5B. Environment: KVSCALE (the program), KVSCALE_VLLM (virtual
-# environment with vLLM, default ~/.cache/kvscale/vllm), KVSCALE_ENGINES_FOLDER (for logs and runs; given again, decisions go on there).
+# Holds kvscale against a real vLLM (CPU build, AVX-512) and a real llama-server over HTTP: fingerprints, decisions, loads, kills. Not part of the suite: half an hour
+# on an idle machine of 2 cores.
+#   scripts/test-engines.sh MODEL [fingerprint|decide|load|kill|selective|llama]... (default: the first four)
+# MODEL: SmolLM2-135M-Instruct as a Hugging Face directory; for selective Qwen2.5-Coder-1.5B, for llama a GGUF file. Environment: KVSCALE (the program), KVSCALE_VLLM
+# (virtual environment with vLLM, default ~/.cache/kvscale/vllm), KVSCALE_LLAMA (one with xllamacpp, default ~/.cache/kvscale/llama), KVSCALE_ENGINES_FOLDER (for
+# logs and runs; given again, decisions go on there).
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-model=$(realpath "${1:?usage: test-engines.sh MODEL_DIR [fingerprint|decide|selective]...}")
+model=$(realpath "${1:?usage: test-engines.sh MODEL [fingerprint|decide|load|kill|selective|llama]...}")
 shift
 parts=("$@")
-(($# > 0)) || parts=(fingerprint decide)
+(($# > 0)) || parts=(fingerprint decide load kill)
 kvscale=$(realpath "${KVSCALE:-$(build_folder release)/src/cli/kvscale}")
 venv=${KVSCALE_VLLM:-${XDG_CACHE_HOME:-$HOME/.cache}/kvscale/vllm}
-[[ -x $venv/bin/python ]] || fail "no vLLM at $venv: set KVSCALE_VLLM"
+llama_venv=${KVSCALE_LLAMA:-${XDG_CACHE_HOME:-$HOME/.cache}/kvscale/llama}
+if [[ " ${parts[*]} " == *" llama "* ]]; then
+  [[ -x $llama_venv/bin/python ]] || fail "no xllamacpp at $llama_venv: set KVSCALE_LLAMA"
+fi
+if [[ ${parts[*]} != llama ]]; then
+  [[ -x $venv/bin/python ]] || fail "no vLLM at $venv: set KVSCALE_VLLM"
+fi
 folder=${KVSCALE_ENGINES_FOLDER:-$(mktemp -d)}
 mkdir -p "$folder"
 cd "$folder"
@@ -96,14 +104,15 @@ all_fingerprints() {
   stop control
 }
 
-# decide OUT ARM...: launches an arm after the other; prints the exit code.
+# Words of every decision here: small documents, the margin that few questions can keep.
+common=(--margin quick --buckets "${KVSCALE_ENGINES_BUCKET:-256}" --documents "${KVSCALE_ENGINES_DOCUMENTS:-50}" --questions 4 --tasks "${KVSCALE_ENGINES_TASKS:-niah_single}")
+vllm_launch="exec $vllm --model {model} --port {port} {flags}"
+
+# decide OUT WORD...: prints the exit code.
 decide() {
-  local out=$1 arms=() arm
+  local out=$1
   shift
-  for arm in "$@"; do arms+=(--candidate "$arm"); done
-  nice "$kvscale" decide "$model" --engine vllm:cpu --launch "exec $vllm --model {model} --port {port} {flags}" "${arms[@]}" --out "$out" --margin quick \
-    --buckets "${KVSCALE_ENGINES_BUCKET:-512}" --documents "${KVSCALE_ENGINES_DOCUMENTS:-50}" --questions 4 --tasks "${KVSCALE_ENGINES_TASKS:-niah_single,kv_recall}" \
-    >"$out.txt" 2>"$out.err" && echo 0 || echo $?
+  nice "$kvscale" decide "$model" --out "$out" "$@" >"$out.txt" 2>>"$out.err" && echo 0 || echo $?
 }
 
 # holds OUT FIELD EXPECTED: of decision.json.
@@ -115,25 +124,93 @@ holds() {
 
 names() { grep -q "$2" "$1/decision.json" || fail "$1: decision.json does not say: $2 ($folder)"; }
 
+expect_verdict() {
+  [[ -f $1/decision.json ]] || { tail -n 20 "$1.err"; fail "$1: no verdict, exit code $2 ($folder)"; }
+}
+
 decide_harmless() {
-  step "decide: scale 1.0, calibrated per tensor, per token and head"
+  step "decide: scale 1.0, per token and head; calibrated per tensor"
   local code
-  code=$(decide smollm2 fp8_scale1 fp8_tensor fp8_token_head)
-  [[ -f smollm2/decision.json ]] || { tail -n 20 smollm2.err; fail "no verdict, exit code $code ($folder)"; }
+  code=$(decide smollm2 --engine vllm:cpu --launch "$vllm_launch" --candidate fp8_scale1 --candidate fp8_tensor --candidate fp8_token_head "${common[@]}")
+  expect_verdict smollm2 "$code"
   names smollm2 'fp8_token_head: .* as with FP8 without inline scales'
   names smollm2 'fp8_token_head: CPU_ATTN accepts it and stores garbage (prefill lane: '
   holds smollm2 outcome KEEP_SCALE_ONE
   [[ $code == 0 ]] || fail "expected exit code 0, found $code ($folder)"
+  # The export comes to its questions only where scale 1.0 is not offered.
+  code=$(decide calibrated --engine vllm:cpu --launch "$vllm_launch" --candidate fp8_tensor "${common[@]}")
+  expect_verdict calibrated "$code"
+  holds calibrated outcome CALIBRATE_PER_TENSOR
+  step "decide: the same on kvscale's own engine"
+  code=$(decide own --target vllm:cpu "${common[@]}")
+  expect_verdict own "$code"
+  holds own outcome KEEP_SCALE_ONE
 }
 
+# A part with a constant in the keys of one layer: few questions show it.
 decide_selective() {
   step "decide: a model that FP8 breaks in one layer"
   local code
-  code=$(decide selective)
-  [[ -f selective/decision.json ]] || { tail -n 20 selective.err; fail "no verdict, exit code $code ($folder)"; }
+  code=$(decide selective --engine vllm:cpu --launch "$vllm_launch" --margin quick --margin-bucket 15 --margin-overall 15 --set margin.validity=0.15 \
+    --set min_documents=20 --set aa_documents=4 --buckets 128 --documents 20 --questions 2 --tasks copy_span)
+  expect_verdict selective "$code"
   holds selective outcome SELECTIVE_BF16
   holds selective bf16_layers "[0]"
   names selective 'kv-cache-dtype-skip-layers'
+}
+
+decide_llama() {
+  step "decide: llama-server's F16 cache against q8_0"
+  local code line="exec $llama_venv/bin/python $KV_ROOT/scripts/llama_server.py -m {model} --port {port} {flags}"
+  code=$(decide llama --engine llama-server --launch "$line" "${common[@]}")
+  expect_verdict llama "$code"
+  holds llama outcome KEEP_Q8_0
+  names llama 'cache dtype q8_0'
+}
+
+# load NAME WORD...: control and scale 1.0 under load; every run must be on record.
+load() {
+  local name=$1
+  shift
+  nice "$kvscale" bench serve "$model" --engine vllm:cpu --launch "exec $vllm --kv-cache-memory-bytes 64000000 --model {model} --port {port} {flags}" --candidate fp8_scale1 \
+    --shapes 128x16,384x16 --requests 6 --runs 2 --out "$name" "$@" >"$name.txt" 2>"$name.err" || { tail "$name.err"; fail "$name ($folder)"; }
+  (($(wc -l <"$name/timing.jsonl") == 3 * 2 * 2)) || fail "$name: expected 12 timing records ($folder)"
+  cat "$name.txt"
+}
+
+all_loads() {
+  step "load: closed loop, capacity by preemptions"
+  load closed --concurrency 3 --capacity 64
+  python3 - closed/load.json <<'PY'
+import json, sys
+fits = {one["arm"]: one["cache_capacity_tokens"] for one in json.load(open(sys.argv[1]))["capacity"]}
+gain = fits["fp8_scale1"] / fits["bf16"]
+assert 1.7 <= gain <= 2.3, f"capacity: expected twice the tokens, found {fits}"
+print(f"capacity: {gain:.2f} times the tokens by trying")
+PY
+  step "load: open loop"
+  load open --rate 1 --concurrency 16
+}
+
+# A run whose server, then whose own process is killed; the same command ends it, and no answer is on record twice.
+kill_and_resume() {
+  step "kill: the server, then kvscale"
+  local words=(--engine vllm:cpu --launch "$vllm_launch" --candidate fp8_scale1 --margin quick --buckets 128 --documents 30 --questions 2 --tasks niah_single) code victim
+  for victim in server kvscale; do
+    "$kvscale" decide "$model" --out killed "${words[@]}" >killed.txt 2>>killed.err &
+    local pid=$! before
+    before=$(wc -l <killed/records.jsonl 2>/dev/null || echo 0)
+    until (($(wc -l <killed/records.jsonl 2>/dev/null || echo 0) > before + 12)); do
+      kill -0 "$pid" 2>/dev/null || { tail killed.err; fail "kill: ended before it was killed ($folder)"; }
+      sleep 0.2
+    done
+    if [[ $victim == server ]]; then kill -KILL -- "-$(pgrep -P "$pid" | head -n 1)"; else kill -KILL "$pid"; fi
+    wait "$pid" && fail "kill: $victim: expected a failure" || true
+    step "killed the $victim after $(wc -l <killed/records.jsonl) records"
+  done
+  code=$(decide killed "${words[@]}")
+  expect_verdict killed "$code"
+  [[ -z $(grep -o '"record_id":"[^"]*"' killed/records.jsonl | sort | uniq -d) ]] || fail "kill: a record is there twice ($folder)"
 }
 
 for part in "${parts[@]}"; do
@@ -141,7 +218,10 @@ for part in "${parts[@]}"; do
     fingerprint) all_fingerprints ;;
     decide) decide_harmless ;;
     selective) decide_selective ;;
-    *) fail "expected fingerprint, decide or selective, found $part" ;;
+    llama) decide_llama ;;
+    load) all_loads ;;
+    kill) kill_and_resume ;;
+    *) fail "expected fingerprint, decide, load, kill, selective or llama, found $part" ;;
   esac
 done
 [[ -z $(pgrep -f "$folder" || true) ]] || fail "a server outlived its run ($folder)"

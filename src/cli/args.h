@@ -89,6 +89,7 @@ struct BenchArgs {
   int64_t tokens = 32, repetitions = 3;
   bool lockstep = false, json = false;
   std::string output = "md", device = "cpu";
+  std::string against;  // an earlier output of --json; empty: none
   int64_t threads = 0;
   std::string backend;
 };

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fingerprint.h"
+#include "checkpoint/hf_config.h"
 #include "cli/session.h"
 #include "kvscale/error.h"
 #include "study/bench.h"
+#include "study/bench_history.h"
 
 namespace kv::cli {
 namespace {
@@ -56,7 +58,7 @@ void print_csv(const BenchResult& r) {
   }
 }
 
-void print_json(const BenchResult& r, const std::string& model, double load_s) {
+nlohmann::ordered_json json_of(const BenchResult& r, const std::string& model, double load_s) {
   nlohmann::ordered_json out = {{"model", model},
                                 {"arm", r.facts.front().arm},
                                 {"machine", machine_name()},
@@ -84,7 +86,20 @@ void print_json(const BenchResult& r, const std::string& model, double load_s) {
                            {"multiply_gflops", row.limits.multiply_gflops},
                            {"share_of_limit", row.share_of_limit}});
   }
-  fmt::print("{}\n", out.dump(1));
+  return out;
+}
+
+/// The speeds beside those of an earlier run; whether one is slower than it may be.
+bool print_changes(const BenchResult& r, const BenchArgs& args, double load_s) {
+  const auto changes = compare_benches(read_text_file(args.against),
+                                       json_of(r, args.model, load_s).dump(), args.against);
+  bool is_slower = false;
+  for (const BenchChange& one : changes) {
+    fmt::print(stderr, "{:<14} {:>10.1f} tokens/s, {:.1f} before: {:+.1f} %{}\n", one.test, one.now,
+               one.before, 100 * (one.ratio() - 1), one.is_slower ? ": SLOWER" : "");
+    is_slower |= one.is_slower;
+  }
+  return is_slower;
 }
 
 /// The arm's own scales; 1 where it names none, since speed does not depend on them.
@@ -129,12 +144,13 @@ int run_bench(const BenchArgs& args) {
   const BenchResult result = kv::run_bench(model, options, progress);
   progress.finish_line();
   if (args.json || args.output == "json") {
-    print_json(result, args.model, load_s);
+    fmt::print("{}\n", json_of(result, args.model, load_s).dump(1));
   } else {
     print_machine(args.output == "md" ? stdout : stderr, result, args.model, load_s);
     args.output == "md" ? print_markdown(result) : print_csv(result);
   }
-  return result.is_valid ? kExitAccept : kExitInconclusive;
+  const bool is_slower = !args.against.empty() && print_changes(result, args, load_s);
+  return result.is_valid && !is_slower ? kExitAccept : kExitInconclusive;
 }
 
 }  // namespace kv::cli

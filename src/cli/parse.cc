@@ -293,6 +293,8 @@ void add_model_bench_options(CLI::App* c, BenchArgs& args, const char* model_hel
                 "how the cache is stored, again for more of them (default: bf16)")
       ->allow_extra_args(false);
   c->add_flag("--lockstep", args.lockstep, "also all of them in one batch, as eval runs them");
+  c->add_option("--against", args.against,
+                "an earlier output of --json: what is more than 10 % slower ends in exit code 10");
   c->add_option("-t,--threads", args.threads, "CPU threads (default: all)")->check(whole_from(1));
   c->add_option("--device", args.device, "where: cpu")
       ->capture_default_str()

@@ -88,12 +88,8 @@ std::map<std::string, std::string> read_labels(std::string_view text, const std:
       fmt::format("{}: expected labels of a metric that end with \"}}\", found none", where));
 }
 
-void add_vllm_metrics(CompletionClient& client, ServerFacts& facts) {
-  HttpClient& http = client.http();
-  const std::string where = http.describe("GET", "/metrics");
-  const HttpReply reply = http.get("/metrics");
-  if (!reply.is_ok()) return;
-  const auto labels = metric_labels(reply.body, "vllm:cache_config_info", where);
+void add_vllm_metrics(std::string_view metrics, const std::string& where, ServerFacts& facts) {
+  const auto labels = metric_labels(metrics, "vllm:cache_config_info", where);
   const auto label = [&](const char* key) {
     const auto found = labels.find(key);
     return found == labels.end() ? std::string() : unless_none(found->second);
@@ -292,7 +288,9 @@ ServerFacts read_server_facts(CompletionClient& client) {
     case Dialect::kVllm:
       add_version(client, facts);
       add_models(client, facts);
-      add_vllm_metrics(client, facts);
+      if (const HttpReply reply = client.http().get("/metrics"); reply.is_ok()) {
+        add_vllm_metrics(reply.body, client.http().describe("GET", "/metrics"), facts);
+      }
       break;
     case Dialect::kOpenAi:
       add_version(client, facts);
@@ -306,6 +304,26 @@ ServerFacts read_server_facts(CompletionClient& client) {
       break;
   }
   return facts;
+}
+
+std::vector<ServerFacts> read_replicas(CompletionClient& client, int tries) {
+  std::map<std::string, ServerFacts> found;
+  const std::string where = client.http().describe("GET", "/metrics");
+  for (int i = 0; i < tries; ++i) {
+    const HttpReply reply = client.http().get_anew("/metrics");
+    if (!reply.is_ok()) return {};
+    const std::string process(between(reply.body, "\nprocess_start_time_seconds ", "\r\n"));
+    if (process.empty()) return {};
+    ServerFacts& facts = found[process];
+    if (!facts.process.empty()) continue;
+    facts.process = process;
+    facts.engine = name(client.dialect());
+    facts.model = client.model();
+    if (client.dialect() == Dialect::kVllm) add_vllm_metrics(reply.body, where, facts);
+  }
+  std::vector<ServerFacts> out;
+  for (auto& [process, facts] : found) out.push_back(std::move(facts));
+  return out;
 }
 
 void add_log_facts(std::string_view log, ServerFacts& facts) {

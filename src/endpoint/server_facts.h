@@ -13,6 +13,7 @@ namespace kv {
 /// What a server says about itself: routes, metrics and log. Empty or 0: it does not say.
 struct ServerFacts {
   std::string engine, version, model;
+  std::string process;       // when it was started, in seconds since 1970, as it writes it
   std::string model_dtype;   // of weights and activations: "torch.bfloat16"
   std::string cache_dtype;   // as the front end has it; "auto" proves nothing (vLLM 0.32)
   std::string cache_layout;  // "LBHNC"
@@ -35,6 +36,11 @@ struct ServerFacts {
 /// Asks all routes that the dialect has. A route that is not there leaves its facts empty; a reply
 /// of another form than the route promises throws FormatError.
 ServerFacts read_server_facts(CompletionClient& client);
+
+/// The servers behind one address, as far as `tries` looks on connections of their own show and as
+/// they tell themselves apart (by the start time of the process, in /metrics); each once, in the
+/// order of their start times. Empty: they do not tell.
+std::vector<ServerFacts> read_replicas(CompletionClient& client, int tries);
 
 /// Adds what the log of a server of `facts.engine` says: vLLM, llama-server (from -lv 4 on).
 void add_log_facts(std::string_view log, ServerFacts& facts);

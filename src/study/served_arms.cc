@@ -58,6 +58,8 @@ std::shared_ptr<ServedArm> UrlArms::open(const ArmSpec& arm, const std::function
   auto out = std::make_shared<ServedArm>(http, dialect_, model_);
   if (!may_use_prefix_cache()) out->client.forbid_prefix_cache();
   out->facts = read_server_facts(out->client);
+  constexpr int kLooks = 8;
+  out->replicas = read_replicas(out->client, kLooks);
   out->scale_source = arm.needs_scales() ? "the server's own" : "";
   open_[key] = out;
   return out;

@@ -25,6 +25,7 @@ struct ServedArm {
       : client(http, dialect, model) {}
   CompletionClient client;
   ServerFacts facts;
+  std::vector<ServerFacts> replicas;  // more than one, if they tell themselves apart
   std::string scale_source;
 };
 

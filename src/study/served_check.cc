@@ -149,6 +149,20 @@ std::vector<PreflightFact> contradictions(const std::vector<LayerGeometry>& laye
   return out;
 }
 
+std::vector<PreflightFact> contradictions_of_replicas(const std::vector<LayerGeometry>& layers,
+                                                      const ArmSpec& arm,
+                                                      const std::vector<ServerFacts>& replicas) {
+  std::vector<PreflightFact> out;
+  for (const ServerFacts& replica : replicas) {
+    for (PreflightFact& fact : contradictions(layers, arm, replica)) {
+      fact.text +=
+          fmt::format(" (one of {} replicas, started at {})", replicas.size(), replica.process);
+      out.push_back(std::move(fact));
+    }
+  }
+  return out;
+}
+
 std::vector<PreflightFact> contradictions(const std::vector<LayerGeometry>& layers,
                                           const ArmSpec& arm, const ServedRecord& record,
                                           const std::vector<ServedRecord>& served) {

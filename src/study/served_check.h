@@ -29,6 +29,11 @@ int64_t expected_tokens(const std::vector<LayerGeometry>& layers, const ArmSpec&
 std::vector<PreflightFact> contradictions(const std::vector<LayerGeometry>& layers,
                                           const ArmSpec& arm, const ServerFacts& facts);
 
+/// The same of each of several replicas behind one address, with the one that it is about.
+std::vector<PreflightFact> contradictions_of_replicas(const std::vector<LayerGeometry>& layers,
+                                                      const ArmSpec& arm,
+                                                      const std::vector<ServerFacts>& replicas);
+
 /// The same from the prefill lane on one text, of a candidate and of what ran before it: logprobs
 /// that equal the control's to the last bit say that nothing is quantized, calibrated ones that
 /// equal those of scale 1.0 that the scales did not arrive, and those of heads that equal those of

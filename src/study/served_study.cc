@@ -155,6 +155,14 @@ void DecideStudy::probe(const ArmSpec& arm) {
       fmt::format("served/{}/{}", key, sha256_hex(record_to_json(record)).substr(0, 8));
   if (!log_.has(record.record_id)) log_.append(record);
   if (is_control) facts_.push_back(served_control_fact(*server, record));
+  if (server->replicas.size() > 1) {
+    notices_.push_back(
+        fmt::format("served: {}: {} replicas answer at {}, told apart by their start "
+                    "times",
+                    key, server->replicas.size(), server->client.http().url()));
+    const auto found = contradictions_of_replicas(model_->geometry(), arm, server->replicas);
+    facts_.insert(facts_.end(), found.begin(), found.end());
+  }
   check_probe(arm, server->facts, record);
   served_->probes.push_back(record);
   ArmFacts facts;

@@ -90,6 +90,27 @@ TEST(ServerFacts, LlamaServer) {
   EXPECT_EQ(facts.cache_layout, "k rotated in groups of 64, v rotated in groups of 64");
 }
 
+TEST(ServerFacts, ReplicasBehindOneAddressAreToldApart) {
+  std::atomic<int> asked{0};
+  const auto metrics = [&](const FakeRequest&) {
+    const bool is_first = asked++ % 3 != 2;
+    return ok(std::string("# HELP x\nvllm:cache_config_info{block_size=\"128\",cache_dtype=\"") +
+              (is_first ? "auto" : "fp8") + "\"} 1.0\n# TYPE\nprocess_start_time_seconds " +
+              (is_first ? "1.79608501433e+09" : "1.79608502112e+09") + "\n");
+  };
+  FakeServer server(metrics);
+  CompletionClient client(quick(server.url()), Dialect::kVllm, "m");
+  const auto replicas = read_replicas(client, 8);
+  EXPECT_EQ(server.connections(), 8);  // a kept one would lead to the same replica
+  ASSERT_EQ(replicas.size(), 2u);
+  EXPECT_EQ(replicas[0].process, "1.79608501433e+09");
+  EXPECT_EQ(replicas[0].cache_dtype, "auto");
+  EXPECT_EQ(replicas[1].cache_dtype, "fp8");
+  FakeServer silent([](const FakeRequest&) { return ok("vllm:x 1\n"); });
+  CompletionClient other(quick(silent.url()), Dialect::kVllm, "m");
+  EXPECT_TRUE(read_replicas(other, 8).empty());
+}
+
 TEST(ServerFacts, WrongTypesAreNamed) {
   FakeServer server([](const FakeRequest&) { return ok(R"({"version":["0.32.0"]})"); });
   CompletionClient client(quick(server.url(), 1), Dialect::kVllm, "m");

@@ -135,8 +135,9 @@ TEST(StoredValuesTest, EveryBf16BecomesTheNearestE5m2) {
 
 TEST(StoredValuesTest, OnlySixteenBitPagesHoldThem) {
   Engine engine(tiny());
-  EXPECT_THROW(engine.add_arm(ArmSpec::parse("fp8_scale1"), std::nullopt, 64, 0, StoredValues::kE5m2),
-               ValueError);
+  EXPECT_THROW(
+      engine.add_arm(ArmSpec::parse("fp8_scale1"), std::nullopt, 64, 0, StoredValues::kE5m2),
+      ValueError);
 }
 
 TEST(FingerprintPieces, ArePrefixedAndBounded) {

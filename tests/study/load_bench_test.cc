@@ -10,8 +10,8 @@
 #include <set>
 
 #include "kvscale/error.h"
-#include "tests/endpoint/fake_server.h"
 #include "tests/checkpoint/writers.h"
+#include "tests/endpoint/fake_server.h"
 
 namespace kv {
 namespace {
@@ -26,8 +26,10 @@ using Json = nlohmann::json;
 /// Holds `most` sequences at once: of more, those beyond are thrown out once each.
 class LoadServer {
  public:
-  explicit LoadServer(int most = 1000)
-      : most_(most), server_([this](const FakeRequest& request) { return answer(request); }) {}
+  explicit LoadServer(int most = 1000, int hold_ms = 3)
+      : most_(most),
+        hold_ms_(hold_ms),
+        server_([this](const FakeRequest& request) { return answer(request); }) {}
 
   std::string url() const { return server_.url(); }
   std::vector<std::vector<int32_t>> prompts() {
@@ -49,7 +51,7 @@ class LoadServer {
       ++waiting_;
     }
     // All that are sent at a time are there together, if only a moment.
-    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::this_thread::sleep_for(std::chrono::milliseconds(hold_ms_));
     FakeAnswer out{"HTTP/1.1 200 OK\r\n\r\n", true, ""};
     {
       const std::lock_guard lock(mutex_);
@@ -73,7 +75,7 @@ class LoadServer {
            std::to_string(thrown_) + "\n";
   }
 
-  int most_, waiting_ = 0, peak_ = 0, thrown_ = 0, left_ = 1 << 30;
+  int most_, hold_ms_, waiting_ = 0, peak_ = 0, thrown_ = 0, left_ = 1 << 30;
   std::mutex mutex_;
   std::vector<std::vector<int32_t>> prompts_;
   FakeServer server_;
@@ -159,7 +161,7 @@ TEST(LoadBenchTest, GoesOnWhereAServerDropped) {
 }
 
 TEST(LoadBenchTest, CapacityIsWhatRunsAtOnceWithoutPreemption) {
-  LoadServer control(5), candidate(11);
+  LoadServer control(5, 40), candidate(11, 40);
   Bench bench(control, candidate);
   bench.options.runs = 1;
   bench.options.requests = 1;

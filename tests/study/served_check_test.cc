@@ -62,6 +62,19 @@ TEST(ServedCheck, WhatIsServedAsAskedContradictsNothing) {
   EXPECT_EQ(rules_of("fp8_token_head", seen("fp8_per_token_head", 175'360)), "");
 }
 
+// A load balancer in front of two servers, one of which was started without the flag.
+TEST(ServedCheck, AReplicaThatIsNotLikeTheOthersIsNamed) {
+  std::vector<ServerFacts> replicas = {seen("fp8", 186'368), seen("auto", 93'184)};
+  replicas[0].process = "1.5";
+  replicas[1].process = "2.5";
+  const ArmSpec arm = ArmSpec::parse("fp8_scale1");
+  const auto found = contradictions_of_replicas(smollm2(), arm, replicas);
+  EXPECT_EQ(rules(found), "BACKEND_FALLBACK");
+  EXPECT_NE(found.at(0).text.find("as with 16-bit values"), std::string::npos) << found[0].text;
+  EXPECT_NE(found[0].text.find("(one of 2 replicas, started at 2.5)"), std::string::npos);
+  EXPECT_TRUE(contradictions_of_replicas(smollm2(), arm, {replicas[0], replicas[0]}).empty());
+}
+
 TEST(ServedCheck, InlineScalesThatTakeNoBytesAreNotThere) {
   const auto found = contradictions(smollm2(), ArmSpec::parse("fp8_token_head"),
                                     seen("fp8_per_token_head", 186'368));

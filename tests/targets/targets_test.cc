@@ -74,6 +74,16 @@ TEST(Targets, ADeviceAfterTheNameIsHeldAgainstTheRow) {
   EXPECT_THROW(find_target("vllm@h101"), ValueError);
 }
 
+TEST(Targets, Case99DevicesSayWhetherTheyConvertE4m3) {
+  for (const char* device : {"h100", "b200", "rtx4090", "l4"}) {
+    EXPECT_TRUE(find_device(device).converts_fp8) << device;
+  }
+  for (const char* device : {"a100", "rtx3090", "a10", "cpu"}) {
+    EXPECT_FALSE(find_device(device).converts_fp8) << device;
+    EXPECT_FALSE(find_device(device).note.empty()) << device;
+  }
+}
+
 TEST(Targets, ALayoutThatDoesNotRunNamesTheTargetsThatRunIt) {
   for (const char* target :
        {"sglang", "edge-llm", "tensorrt-llm", "tensorrt-llm-legacy", "vllm:triton"}) {
