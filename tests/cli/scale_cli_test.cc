@@ -300,7 +300,7 @@ TEST_F(ScaleCli, VerifyWithAnEnginesPython) {
 
 TEST_F(ScaleCli, TargetsAnswersYesAndNo) {
   const Json matrix = Json::parse(run("targets --json").out);
-  EXPECT_EQ(matrix.at("targets").size(), 11u);
+  EXPECT_EQ(matrix.at("targets").size(), 12u);
   for (const Json& row : matrix.at("targets")) EXPECT_NE(row.at("source"), "");
   const Result yes = run("targets --model plain --layout fp8_head --gpu h100");
   EXPECT_EQ(yes.code, 0) << yes.err;
