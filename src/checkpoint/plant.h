@@ -15,7 +15,7 @@ namespace kv {
 enum class PlantKind : uint8_t {
   kBenign,          // nothing: scale 1.0 stays right
   kClipping,        // K times 2^8, Q by its inverse; or V and the columns of O: beyond 448
-  kHeadDispersion,  // K of KV head 0 times 2^10, of head 1 times 2^-6, Q of their groups inversely
+  kHeadDispersion,  // K of KV head 0 times 2^10, of head 1 times 2^-10, Q of their groups inversely
   kOffset,  // a constant on slow channels of K, which the softmax hardly sees: no scale helps
 };
 

@@ -68,8 +68,8 @@ TEST_F(Plants, HeadsAndTheirQueriesGetInverseFactorsBiasesToo) {
   PlantRequest asked = request(PlantKind::kHeadDispersion);
   asked.layers = {1};
   write_plant(asked);
-  const auto keys = repeated({{8, 1024.0f}, {8, 0x1p-6f}});
-  const auto queries = repeated({{16, 0x1p-10f}, {16, 64.0f}});
+  const auto keys = repeated({{8, 1024.0f}, {8, 0x1p-10f}});
+  const auto queries = repeated({{16, 0x1p-10f}, {16, 1024.0f}});
   for (const char* part : {"weight", "bias"}) {
     const std::string layer = "model.layers.1.self_attn.";
     EXPECT_EQ(row_factors(layer + "k_proj." + part), keys) << part;

@@ -188,11 +188,8 @@ TEST(PlantedModels, ClippingIsCalibratedPerTensor) {
   }
 }
 
-// One such plant leaves the starved head three steps of E4M3, which costs this model 3 % of the
-// answers: as much as the margin, so some machines would want more questions. Two leave it nothing.
 TEST(PlantedModels, HeadDispersionGetsAScalePerHead) {
-  const PlantedFolder once(PlantKind::kHeadDispersion);
-  Study study(PlantedFolder(PlantKind::kHeadDispersion, once.path()).load());
+  Study study(PlantedFolder(PlantKind::kHeadDispersion).load());
   const Verdict verdict = study.run();
   EXPECT_EQ(name(verdict.outcome), "STATIC_PER_HEAD") << verdict.sentence << "\n"
                                                       << trace_of(verdict);

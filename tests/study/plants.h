@@ -28,10 +28,12 @@ inline CalibrationSource named_source() {
 /// The built-in model with one of the product's own plants.
 class PlantedFolder {
  public:
-  explicit PlantedFolder(PlantKind kind, char side = 'k')
-      : PlantedFolder(kind, std::filesystem::path(KV_SOURCE_DIR) / "models/tiny", side) {}
-  PlantedFolder(PlantKind kind, const std::filesystem::path& model, char side = 'k') {
-    write_plant({.model = model, .out = path(), .kind = kind, .layers = {}, .side = side});
+  explicit PlantedFolder(PlantKind kind, char side = 'k') {
+    write_plant({.model = std::filesystem::path(KV_SOURCE_DIR) / "models/tiny",
+                 .out = path(),
+                 .kind = kind,
+                 .layers = {},
+                 .side = side});
   }
 
   std::filesystem::path path() const { return folder_ / "model"; }
