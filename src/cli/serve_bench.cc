@@ -59,14 +59,18 @@ void add_load(CLI::App* c, ServeBenchArgs& args) {
 
 std::string configuration(const ServeBenchArgs& args) {
   const LoadBenchOptions& o = args.options;
+  std::string names;  // where they are served may change from one start to the next
+  for (const std::string& one : args.servers.candidates)
+    names += " " + one.substr(0, one.find('='));
   return fmt::format(
-      "shapes {}{}\nrate {} concurrency {} requests {}\nseed {}\ncapacity {}\nserved by {}, {}{}",
+      "shapes {}{}\nrate {} concurrency {} requests {}\nseed {}\ncapacity {}\ngoodput {}\nserved "
+      "by {}, "
+      "{}{}{}",
       fmt::join(args.shapes, ","), o.is_mixed ? " mixed" : "", o.rate, o.concurrency, o.requests,
-      o.seed, o.capacity_limit, served_engine(args.servers),
+      o.seed, o.capacity_limit, args.goodput, served_engine(args.servers),
       args.servers.launch.empty() ? "running" : "launched by " + args.servers.launch,
-      args.servers.candidates.empty()
-          ? ""
-          : fmt::format("\ncandidates {}", args.servers.candidates.size()));
+      args.servers.no_prefix_cache ? "\nwithout prefix cache" : "",
+      names.empty() ? "" : "\ncandidates" + names);
 }
 
 /// What each run wrote, of this process and of earlier ones, without the times by request.

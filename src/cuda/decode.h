@@ -44,7 +44,8 @@ struct DecodeArgs {
   bool fp8_math = false;
   /// How many keys at the end of each sequence the launch before this one on the stream may have
   /// written (a decode step's own append: 1). Older pages, and the block table, are then read while
-  /// that launch still runs. -1: all of them; nothing is read before it has ended.
+  /// that launch still runs, so what is older than it must be complete when it lets others start:
+  /// after store_kv it is. -1: all of them; nothing is read before it has ended.
   int fresh_keys = -1;
 };
 

@@ -84,7 +84,7 @@ class Load {
         answer.error = fmt::format("expected {} tokens, found {}", request.output_tokens,
                                    answer.output_tokens);
       }
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {  // nothing may leave a worker's thread
       answer.error = error.what();
     }
     answer.e2e_ms = last;
@@ -123,11 +123,11 @@ LoadResult run_load(CompletionClient& client, const std::vector<LoadRequest>& re
   Load load(client, requests, plan, stop);
   std::vector<std::thread> workers;
   const size_t count = std::min(requests.size(), static_cast<size_t>(plan.concurrency));
-  for (size_t i = 0; i < count; ++i) workers.emplace_back([&] { load.work(); });
   const auto join = [&] {
     for (std::thread& one : workers) one.join();
   };
   try {
+    for (size_t i = 0; i < count; ++i) workers.emplace_back([&] { load.work(); });
     while (!load.is_done()) {
       check();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -20,7 +20,6 @@ struct Goodput {
 
   /// Reads "ttft:MS tpot:MS e2el:MS", any of them. Throws ValueError naming what is not understood.
   static Goodput parse(std::string_view text);
-  bool is_asked() const { return ttft_ms > 0 || tpot_ms > 0 || e2el_ms > 0; }
 };
 
 /// A load's numbers, over the requests that were answered whole (method, systems metrics):

@@ -60,10 +60,11 @@ PackedMatrix PackedMatrix::pack(int64_t out_features, int64_t in_features, const
   std::exception_ptr failure;
 #pragma omp parallel
   {
-    std::vector<uint16_t> plain(static_cast<size_t>(cpu::kPanelOutputs * in_features));
+    std::vector<uint16_t> plain;
 #pragma omp for schedule(dynamic, 1)
     for (int64_t panel = 0; panel < cpu::num_panels(out_features); ++panel) {
       try {
+        plain.resize(static_cast<size_t>(cpu::kPanelOutputs * in_features));
         const int64_t first = panel * cpu::kPanelOutputs;
         const int64_t count = std::min(cpu::kPanelOutputs, out_features - first);
         rows(first, count, plain.data());

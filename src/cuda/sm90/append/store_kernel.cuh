@@ -323,8 +323,10 @@ __global__ void __launch_bounds__(kStoreThreads)
     store_kernel(const __grid_constant__ StoreParams p) {
   const int width = 1 << p.lanes_log2, lane = static_cast<int>(threadIdx.x) & (width - 1);
   const uint32_t index = (blockIdx.x * kStoreThreads + threadIdx.x) >> p.lanes_log2;
-  let_dependents_start();
+  // In this order: a decode step that starts early reads what this launch does not write, and
+  // everything older than this launch is there once its blocks let the step start.
   wait_for_predecessor();
+  let_dependents_start();
   StoreVector v = load_vector(p, index, lane);
   StoreTally tally;
   write_vector<kClass, kTruncate, kCount>(p, v, lane, width, tally);

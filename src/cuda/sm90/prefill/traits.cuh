@@ -89,12 +89,6 @@ struct PrefillTraits {
   __device__ static uint32_t arrived(uint32_t shared, Side side, int warp) {
     return shared + kArrivedAt + 8 * (4 * static_cast<int>(side) + warp);
   }
-  /// The largest inline scale of V that each loading warp has in this stage.
-  __device__ static uint32_t tops(uint32_t shared, int stage) {
-    return shared + kUnitsAt + 32 * stage;
-  }
-  /// The power of two that V's scales are relative to from this stage on, and old / new.
-  __device__ static uint32_t unit(uint32_t shared, int stage) { return tops(shared, stage) + 16; }
 };
 
 /// Which keys a tile of queries sees: stages of kKeys from begin.
