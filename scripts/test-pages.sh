@@ -16,7 +16,7 @@ if ((${#pages[@]} == 0)); then
   step "runs on the built-in model"
   # 10 and 20 are verdicts too.
   "$kvscale" decide tiny --margin quick --buckets 128,256 --out "$out/run" >/dev/null || (($? != 1))
-  "$kvscale" decide tiny --margin quick --buckets 128,256 --tasks niah_single --out "$out/run2" >/dev/null || (($? != 1))
+  "$kvscale" decide tiny --margin quick --buckets 256,512 --tasks niah_single --out "$out/run2" >/dev/null || (($? != 1))
   "$kvscale" report "$out/run" --out "$out/verdict.html"
   "$kvscale" report "$out/run" "$out/run2" --out "$out/runs.html"
   "$kvscale" scan tiny --out "$out/scan" >/dev/null || (($? != 1))
