@@ -36,13 +36,15 @@ class Load {
 
   void work() {
     for (size_t i = next_++; i < requests_.size() && !stop_; i = next_++) {
-      if (!wait_until(moments_[i])) return;
+      if (!wait_until(moments_[i])) break;
       ask(requests_[i], out_.answers[i], is_open_ ? moments_[i] : ms_since(begin_));
       ++done_;
     }
+    ++ended_workers_;
   }
 
   bool is_done() const { return done_ == requests_.size(); }
+  size_t ended_workers() const { return ended_workers_; }
 
   LoadResult take() {
     out_.duration_ms = ms_since(begin_);
@@ -96,7 +98,7 @@ class Load {
   bool is_open_;
   std::atomic<bool>& stop_;
   Clock::time_point begin_;
-  std::atomic<size_t> next_{0}, done_{0};
+  std::atomic<size_t> next_{0}, done_{0}, ended_workers_{0};
   LoadResult out_;
 };
 
@@ -128,7 +130,7 @@ LoadResult run_load(CompletionClient& client, const std::vector<LoadRequest>& re
   };
   try {
     for (size_t i = 0; i < count; ++i) workers.emplace_back([&] { load.work(); });
-    while (!load.is_done()) {
+    while (load.ended_workers() < count) {
       check();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -138,6 +140,7 @@ LoadResult run_load(CompletionClient& client, const std::vector<LoadRequest>& re
     throw;
   }
   join();
+  if (!load.is_done()) throw IoError("load: stopped before every request was sent");
   return load.take();
 }
 

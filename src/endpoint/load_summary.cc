@@ -91,6 +91,7 @@ Goodput Goodput::parse(std::string_view text) {
 
 LoadSummary summarize_load(const LoadResult& result, const Goodput& goodput) {
   LoadSummary out;
+  if (goodput.has_limits()) out.good = 0;
   std::vector<double> ttft, tpot, itl, e2el;
   for (const LoadAnswer& one : result.answers) {
     out.sent_late_ms = std::max(out.sent_late_ms, one.sent_late_ms);
@@ -101,7 +102,7 @@ LoadSummary summarize_load(const LoadResult& result, const Goodput& goodput) {
     ++out.completed;
     out.input_tokens += one.input_tokens;
     out.output_tokens += one.output_tokens;
-    out.good += is_good(one, goodput);
+    if (out.good && is_good(one, goodput)) ++*out.good;
     ttft.push_back(one.ttft_ms);
     e2el.push_back(one.e2e_ms);
     if (one.output_tokens > 1) tpot.push_back(tpot_of(one));
@@ -124,9 +125,9 @@ nlohmann::ordered_json load_json(const LoadResult& result, const LoadSummary& su
       {"total_input_tokens", summary.input_tokens},
       {"total_output_tokens", summary.output_tokens},
       {"request_throughput", summary.per_second(summary.completed)},
-      {"request_goodput", summary.per_second(summary.good)},
       {"output_throughput", summary.output_throughput()},
       {"total_token_throughput", summary.per_second(summary.input_tokens + summary.output_tokens)}};
+  if (summary.good) out["request_goodput"] = summary.per_second(*summary.good);
   add_spread(out, "ttft", summary.ttft_ms);
   add_spread(out, "tpot", summary.tpot_ms);
   add_spread(out, "itl", summary.itl_ms);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -20,13 +21,15 @@ struct Goodput {
 
   /// Reads "ttft:MS tpot:MS e2el:MS", any of them. Throws ValueError naming what is not understood.
   static Goodput parse(std::string_view text);
+  bool has_limits() const { return ttft_ms > 0 || tpot_ms > 0 || e2el_ms > 0; }
 };
 
 /// A load's numbers, over the requests that were answered whole (method, systems metrics):
 ///   ttft   to the first piece with tokens; `itl` gaps between pieces, all requests' together;
 ///   tpot   (e2e - ttft) / (tokens - 1) of each request;  e2el   to the last piece
 struct LoadSummary {
-  int64_t completed = 0, failed = 0, input_tokens = 0, output_tokens = 0, good = 0;
+  int64_t completed = 0, failed = 0, input_tokens = 0, output_tokens = 0;
+  std::optional<int64_t> good;  // within the limits of a goodput; empty: it has none
   double duration_s = 0;
   TimeSpread ttft_ms, tpot_ms, itl_ms, e2el_ms;
   double sent_late_ms = 0;  // the latest

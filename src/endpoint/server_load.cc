@@ -72,10 +72,9 @@ LoadWatch::LoadWatch(CompletionClient& client) : client_(client) {
   first_ = peaks_ = read_server_load(client_);
   if (first_.running < 0) return;  // nothing to be seen
   thread_ = std::thread([this] {
-    constexpr int kSlices = 10;
-    for (int i = 0; !stop_; ++i) {
-      if (i % kSlices == kSlices - 1) look();
+    while (!stop_) {
       std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      look();
     }
   });
 }

@@ -113,12 +113,14 @@ std::vector<LoadBench::Turn> LoadBench::turns() const {
   return out;
 }
 
-/// The same for every arm; no prompt twice, so that no cache of prefixes has it.
-std::vector<LoadRequest> LoadBench::requests(const std::string& label, int64_t run,
-                                             int64_t count) const {
+/// The same for every arm but the control's repeat, whose server may have seen the control's: no
+/// prompt reaches a server twice, so that no cache of prefixes has it.
+std::vector<LoadRequest> LoadBench::requests(const std::string& arm, const std::string& label,
+                                             int64_t run, int64_t count) const {
   std::vector<LoadRequest> out;
+  const uint64_t prompts = fnv1a64(arm == kControlRepeat ? label + arm : label);
   SplitMix64 random(
-      SplitMix64::replicate_seed(options_.seed ^ fnv1a64(label), static_cast<uint64_t>(run)));
+      SplitMix64::replicate_seed(options_.seed ^ prompts, static_cast<uint64_t>(run)));
   for (int64_t i = 0; i < count; ++i) {
     const auto shape = label == kMixed
                            ? options_.shapes.begin() + i % std::ssize(options_.shapes)
@@ -137,16 +139,16 @@ LoadResult LoadBench::send(CompletionClient& client, const std::vector<LoadReque
   return run_load(client, requests, plan, arms_.stop(), [&] { progress_.check(); });
 }
 
-void LoadBench::warm_up(CompletionClient& client, const std::string& key,
+void LoadBench::warm_up(CompletionClient& client, const std::string& arm,
                         const std::string& label) {
-  bool& is_warm = warm_[key + "/" + label];
+  bool& is_warm = warm_[served_key(spec_of(arm)) + "/" + label];
   if (is_warm || options_.warmups == 0) return;
   constexpr int64_t kNoRun = -1;  // prompts that no run has
   const LoadResult result =
-      send(client, requests(label, kNoRun, options_.warmups), {0, options_.warmups, 1});
+      send(client, requests(arm, label, kNoRun, options_.warmups), {0, options_.warmups, 1});
   for (const LoadAnswer& one : result.answers) {
     if (!one.error.empty()) {
-      throw IoError(fmt::format("load: {}: warm-up: {}", key, one.error));
+      throw IoError(fmt::format("load: {}: warm-up: {}", arm, one.error));
     }
   }
   is_warm = true;
@@ -155,16 +157,15 @@ void LoadBench::warm_up(CompletionClient& client, const std::string& key,
 void LoadBench::measure(const Turn& turn, const std::string& label) {
   const std::string id = record_id_of(turn.arm, label, turn.run);
   if (log_.has(id)) return;
-  const ArmSpec spec = spec_of(turn.arm);
-  const auto server = arms_.open(spec, [&] { progress_.check(); });
-  if (arms_.is_exclusive() && warm_server_ != server.get()) warm_.clear();
-  warm_server_ = server.get();
-  warm_up(server->client, served_key(spec), label);
+  const auto server = arms_.open(spec_of(turn.arm), [&] { progress_.check(); });
+  if (arms_.is_exclusive() && warm_server_.lock() != server) warm_.clear();
+  warm_server_ = server;
+  warm_up(server->client, turn.arm, label);
   LoadWatch watch(server->client);
   LoadPlan plan{options_.rate, options_.concurrency,
                 options_.seed + static_cast<uint64_t>(turn.run)};
   const LoadResult result =
-      send(server->client, requests(label, turn.run, options_.requests), plan);
+      send(server->client, requests(turn.arm, label, turn.run, options_.requests), plan);
   LoadRun& run = runs_.emplace_back(
       LoadRun{turn.arm, label, turn.run, summarize_load(result, options_.goodput), watch.peaks()});
   nlohmann::ordered_json json = load_json(result, run.summary, true);
@@ -201,7 +202,7 @@ bool LoadBench::fits(CompletionClient& client, const LoadShape& shape, int64_t s
                      double& thrown) {
   LoadWatch watch(client);
   const auto run = static_cast<int64_t>(1'000'000 + capacity_tries_++);
-  const LoadResult result = send(client, requests(shape.label, run, sequences), {0, sequences, 1});
+  const LoadResult result = send(client, requests(std::string(kControlArm), shape.label, run, sequences), {0, sequences, 1});
   const ServerLoad peaks = watch.peaks();
   if (peaks.running < 0 || peaks.preemptions < 0) {
     throw UnsupportedError(fmt::format(

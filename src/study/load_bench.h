@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,9 +81,10 @@ class LoadBench {
     int64_t run = 0;
   };
   std::vector<Turn> turns() const;
-  std::vector<LoadRequest> requests(const std::string& label, int64_t run, int64_t count) const;
+  std::vector<LoadRequest> requests(const std::string& arm, const std::string& label, int64_t run,
+                                    int64_t count) const;
   void measure(const Turn& turn, const std::string& label);
-  void warm_up(CompletionClient& client, const std::string& key, const std::string& label);
+  void warm_up(CompletionClient& client, const std::string& arm, const std::string& label);
   void measure_capacity(const std::string& arm);
   bool fits(CompletionClient& client, const LoadShape& shape, int64_t sequences, double& thrown);
   LoadResult send(CompletionClient& client, const std::vector<LoadRequest>& requests,
@@ -96,7 +98,7 @@ class LoadBench {
   Progress& progress_;
   std::vector<LoadRun> runs_;
   std::vector<LoadCapacity> capacities_;
-  const ServedArm* warm_server_ = nullptr;
+  std::weak_ptr<ServedArm> warm_server_;
   std::map<std::string, bool> warm_;  // key and label; of `warm_server_` when arms take turns
   uint64_t capacity_tries_ = 0;
 };

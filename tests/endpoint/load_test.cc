@@ -221,6 +221,10 @@ TEST(Load, AStopEndsIt) {
                         }),
                ValueError);
   EXPECT_LT(server.requests(), 20);
+  stop = false;
+  checks = 0;  // and when somebody else stops it
+  EXPECT_THROW(run_load(client, requests_of(1000), {0, 2, 1}, stop, [&] { stop = ++checks > 3; }),
+               IoError);
 }
 
 LoadAnswer answered(double ttft, std::vector<double> gaps) {
@@ -270,6 +274,7 @@ TEST(LoadSummary, NumbersByHandUnderTheKeysThatAreParsed) {
   EXPECT_EQ(json.at("itls")[0], Json({0.01, 0.03}));  // seconds there
   EXPECT_EQ(json.at("errors")[2], "dropped");
   EXPECT_FALSE(Json(load_json(result, s, false)).contains("ttfts"));
+  EXPECT_FALSE(Json(load_json(result, summarize_load(result), false)).contains("request_goodput"));
   for (const char* wrong : {"ttft", "ttft:", "ttft:-1", "x:1", "ttft:1,tpot:2"}) {
     EXPECT_THROW(Goodput::parse(wrong), ValueError) << wrong;
   }

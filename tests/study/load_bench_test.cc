@@ -118,7 +118,7 @@ struct Bench {
   std::vector<LoadCapacity> capacities;
 };
 
-TEST(LoadBenchTest, ArmsAnswerTheSamePromptsThereAndBack) {
+TEST(LoadBenchTest, ArmsAnswerTheSamePromptsThereAndBackAndNoServerSeesOneTwice) {
   LoadServer control, candidate;
   Bench bench(control, candidate);
   const auto records = bench.run();
@@ -139,8 +139,9 @@ TEST(LoadBenchTest, ArmsAnswerTheSamePromptsThereAndBack) {
   EXPECT_EQ(asked.size(), 2u * 2 + 2 * 2 * 3 * 4);
   const std::set<std::vector<int32_t>> control_set(asked.begin(), asked.end());
   const std::set<std::vector<int32_t>> candidate_set(of_candidate.begin(), of_candidate.end());
-  EXPECT_EQ(control_set, candidate_set);
-  EXPECT_EQ(candidate_set.size(), of_candidate.size());  // no prompt twice
+  EXPECT_EQ(candidate_set.size(), of_candidate.size());
+  EXPECT_EQ(control_set.size(), asked.size());  // the repeat asks with prompts of its own
+  EXPECT_TRUE(std::ranges::includes(control_set, candidate_set));
   const Json details =
       Json::parse(std::ifstream(bench.scratch.path() / "load" / "bf16_2_6_0.json"));
   EXPECT_EQ(details.at("arm"), "bf16#2");
