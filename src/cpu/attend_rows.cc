@@ -382,7 +382,7 @@ void attend_rows(const AttendRows& rows, AttendScratch& scratch) {
 
 std::string_view attend_rows_kernel(const PageLayout& page) {
   if (page.holds_latents) return "f32";
-  return amx_allowed() ? "amx" : bf16_dot_pays() ? "bf16_dot" : "f32";
+  return amx_allowed() ? kAmxName : bf16_dot_pays() ? "bf16_dot" : "f32";
 }
 
 void gemm_f32(int64_t rows, int64_t n, int64_t k, const float* a, int64_t lda, const float* b,

@@ -310,7 +310,7 @@ void gemm_bf16(const GemmBf16& g) {
 std::string_view gemm_bf16_kernel() {
   switch (multiply_now()) {
     case Multiply::kAmx:
-      return "amx";
+      return kAmxName;
     case Multiply::kBf16Dot:
       return "bf16_dot";
     case Multiply::kF32:

@@ -19,7 +19,7 @@
 namespace kv {
 namespace {
 
-constexpr std::string_view kBf16Name = "avx3_bf16", kAmxName = "amx";
+constexpr std::string_view kBf16Name = "avx3_bf16";
 
 /// What a kernel built for AVX3_DL may use beyond it.
 enum Extensions { kNone, kBf16, kBf16AndAmx };

@@ -33,4 +33,12 @@ bool avx512_bf16_allowed();
 /// is forced.
 bool amx_allowed();
 
+/// What targets and kernels with tiles are called: a build whose tiles are computed in software
+/// (KV_EMULATE_AMX) never passes for one with the instructions.
+#ifdef KV_EMULATE_AMX
+inline constexpr std::string_view kAmxName = "amx_emulated";
+#else
+inline constexpr std::string_view kAmxName = "amx";
+#endif
+
 }  // namespace kv

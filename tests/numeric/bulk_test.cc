@@ -341,7 +341,7 @@ TEST(SimdTargets, HoldEverythingThatThisProcessorRuns) {
                              __builtin_cpu_supports("avx512dq") &&
                              __builtin_cpu_supports("avx512vl"));
   EXPECT_EQ(has("avx3_bf16"), has("avx3_dl") && __builtin_cpu_supports("avx512bf16"));
-  EXPECT_TRUE(has("avx3_bf16") || !has("amx"));
+  EXPECT_TRUE(has("avx3_bf16") || !has(kAmxName.data()));
 }
 
 TEST(SimdTargets, AnUnknownOneIsRefusedWithTheListOfThoseThere) {
@@ -361,8 +361,8 @@ TEST(SimdTargets, AnUnknownOneIsRefusedWithTheListOfThoseThere) {
 TEST(SimdTargets, Bf16InstructionsAreAllowedOnlyWhereNothingLowerIsForced) {
   for (const std::string& name : simd_targets()) {
     force_simd_target(name);
-    EXPECT_EQ(avx512_bf16_allowed(), name == "avx3_bf16" || name == "amx") << name;
-    EXPECT_EQ(amx_allowed(), name == "amx") << name;
+    EXPECT_EQ(avx512_bf16_allowed(), name == "avx3_bf16" || name == kAmxName) << name;
+    EXPECT_EQ(amx_allowed(), name == kAmxName) << name;
   }
   force_simd_target("");
 }

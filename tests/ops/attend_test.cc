@@ -147,9 +147,8 @@ TEST(AttendTargets, EveryTargetOfThisMachineRunsAndAgrees) {
     const KernelUsed used = attend(c.params(out), Device::kCpu);
     EXPECT_NE(used.name.find("/" + target + "/"), std::string::npos) << used.name;
     const bool is_bf16_dot = target == "avx3_bf16" && __builtin_cpu_is("amd");
-    EXPECT_TRUE(used.name.ends_with(target == "amx" ? "/planes/amx"
-                                    : is_bf16_dot   ? "/planes/bf16_dot"
-                                                    : "/planes/f32"))
+    const std::string by = target == kAmxName ? target : is_bf16_dot ? "bf16_dot" : "f32";
+    EXPECT_TRUE(used.name.ends_with("/planes/" + by))
         << used.name;
     expect_close(out, ref, 4, target.c_str());
   }
