@@ -202,7 +202,8 @@ bool LoadBench::fits(CompletionClient& client, const LoadShape& shape, int64_t s
                      double& thrown) {
   LoadWatch watch(client);
   const auto run = static_cast<int64_t>(1'000'000 + capacity_tries_++);
-  const LoadResult result = send(client, requests(std::string(kControlArm), shape.label, run, sequences), {0, sequences, 1});
+  const LoadResult result = send(
+      client, requests(std::string(kControlArm), shape.label, run, sequences), {0, sequences, 1});
   const ServerLoad peaks = watch.peaks();
   if (peaks.running < 0 || peaks.preemptions < 0) {
     throw UnsupportedError(fmt::format(

@@ -174,7 +174,8 @@ TEST(ConvertPieces, AgreeWithTheScalarCodeOnEveryTarget) {
   for (const std::string& name : simd_targets()) {
     force_simd_target(name);
     const TargetPieces found = HWY_DYNAMIC_DISPATCH(target_pieces)();
-    const bool is_extended = name == "avx3_bf16" || name == kAmxName;  // of what Highway calls avx3_dl
+    const bool is_extended =
+        name == "avx3_bf16" || name == kAmxName;  // of what Highway calls avx3_dl
     EXPECT_STRCASEEQ(hwy::TargetName(found.target), is_extended ? "avx3_dl" : name.c_str());
     for (const Pieces& pieces : found.sizes) {
       SCOPED_TRACE(name + ", lanes: " + std::to_string(pieces.lanes));
