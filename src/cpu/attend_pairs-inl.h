@@ -61,15 +61,20 @@ inline constexpr PairPlaces kPairPlaces = MakePairPlaces();
 
 /// 64 pairs of codes: two shuffles to pair them, two look-ups each for both halves, four to bring
 /// the bytes of each BF16 together.
-HWY_INLINE void PairCodes(__m512i a, __m512i b, uint32_t* out) {
+HWY_INLINE void PairCodes(__m512i a, __m512i b, __m512i (&pairs)[4]) {
   KV_UNROLL
   for (int half = 0; half < 2; ++half) {
     const __m512i places = _mm512_load_si512(kPairPlaces.of[half]);
     const E4m3Bytes bytes(_mm512_permutex2var_epi8(a, places, b));
-    _mm512_storeu_si512(out, _mm512_unpacklo_epi8(bytes.lower, bytes.upper));
-    _mm512_storeu_si512(out + kLanes, _mm512_unpackhi_epi8(bytes.lower, bytes.upper));
-    out += 2 * kLanes;
+    pairs[2 * half] = _mm512_unpacklo_epi8(bytes.lower, bytes.upper);
+    pairs[2 * half + 1] = _mm512_unpackhi_epi8(bytes.lower, bytes.upper);
   }
+}
+HWY_INLINE void PairCodes(__m512i a, __m512i b, uint32_t* out) {
+  __m512i pairs[4];
+  PairCodes(a, b, pairs);
+  KV_UNROLL
+  for (int v = 0; v < 4; ++v) _mm512_storeu_si512(out + v * kLanes, pairs[v]);
 }
 
 HWY_INLINE void PairE4m3(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
@@ -86,18 +91,25 @@ HWY_INLINE void PairE4m3(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t
   }
 }
 
-HWY_INLINE void PairBf16(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
+/// 32 pairs of BF16.
+HWY_INLINE void PairValues(__m512i a, __m512i b, __m512i& first_half, __m512i& second_half) {
   alignas(64) static constexpr uint16_t kFirstHalf[32] = {
       0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
       8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
   const __m512i first = _mm512_load_si512(kFirstHalf);
   const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+  first_half = _mm512_permutex2var_epi16(a, first, b);
+  second_half = _mm512_permutex2var_epi16(a, second, b);
+}
+
+HWY_INLINE void PairBf16(const uint8_t* a, const uint8_t* b, int64_t n, uint32_t* out) {
   for (int64_t i = 0; i < n; i += 32) {
     const __mmask32 present = n - i >= 32 ? ~uint32_t{0} : (uint32_t{1} << (n - i)) - 1;
-    const __m512i from_a = _mm512_maskz_loadu_epi16(present, a + 2 * i);
-    const __m512i from_b = _mm512_maskz_loadu_epi16(b == nullptr ? 0 : present, b + 2 * i);
-    _mm512_storeu_si512(out + i, _mm512_permutex2var_epi16(from_a, first, from_b));
-    _mm512_storeu_si512(out + i + kLanes, _mm512_permutex2var_epi16(from_a, second, from_b));
+    __m512i first, second;
+    PairValues(_mm512_maskz_loadu_epi16(present, a + 2 * i),
+               _mm512_maskz_loadu_epi16(b == nullptr ? 0 : present, b + 2 * i), first, second);
+    _mm512_storeu_si512(out + i, first);
+    _mm512_storeu_si512(out + i + kLanes, second);
   }
 }
 
@@ -231,10 +243,16 @@ float SoftmaxRow(const AttendRows& rows, int64_t row, Visible visible, const Til
   return correction;
 }
 
+void LoadTileScales(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
+  constexpr float kLog2E = 1.442695041f;
+  const float to_log2 = rows.soft_cap > 0 ? 1.0f : kLog2E;
+  load_scales(rows, Side::kK, first, end, rows.score_scale * to_log2, t.key_scales);
+  load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
+}
+
 /// Widens the tile [first, end) to pairs and loads its scales. Pairs beyond the tile's last key are
 /// left as they are.
 void LoadTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& t) {
-  constexpr float kLog2E = 1.442695041f;
   const PageLayout& page = rows.cache->page;
   PairRows(page.side(Side::kK).format, stored_keys(rows, first, end, t.copy), page.head_dim, kTile,
            kTile, t.keys);
@@ -242,9 +260,7 @@ void LoadTile(const AttendRows& rows, int64_t first, int64_t end, const Tile& t)
            page.head_dim, t.value_stride, t.values);
   const int64_t unseen = unseen_keys(rows, first, end);
   if (unseen % 2 != 0) ClearFirsts(t.values + unseen / 2 * t.value_stride, t.value_stride);
-  const float to_log2 = rows.soft_cap > 0 ? 1.0f : kLog2E;
-  load_scales(rows, Side::kK, first, end, rows.score_scale * to_log2, t.key_scales);
-  load_scales(rows, Side::kV, first, end, 1.0f, t.value_scales);
+  LoadTileScales(rows, first, end, t);
 }
 
 /// The queries with zeros behind them, so that their length is padded_dim.
