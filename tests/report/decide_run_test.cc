@@ -213,6 +213,24 @@ TEST_F(DecideRunTest, BrokenFilesAreRefusedByNameAndField) {
   }
 }
 
+// Runs on real engines that scripts/test-engines.sh left, each a folder with run.json,
+// records.jsonl and decision.json: what they answered gives the verdict again.
+TEST(RecordedRuns, RealEnginesVerdictsComeAgainToTheByte) {
+  const fs::path folder = fs::path(KV_SOURCE_DIR) / "tests/golden/report/served";
+  const std::map<std::string, Outcome> expected = {
+      {"vllm_qwen2.5_coder_1.5b", Outcome::kSelectiveBf16}};
+  for (const auto& [name, outcome] : expected) {
+    SCOPED_TRACE(name);
+    const Verdict again = recompute(read_decide_run(folder / name / "run.json"),
+                                    read_records(folder / name / "records.jsonl"));
+    EXPECT_EQ(again.outcome, outcome);
+    std::ifstream decision(folder / name / "decision.json");
+    ASSERT_TRUE(decision.is_open());
+    const std::string stored(std::istreambuf_iterator<char>(decision), {});
+    EXPECT_EQ(verdict_json(again), stored);
+  }
+}
+
 TEST(JsonDifferences, NamePathsAndWhatIsMissing) {
   EXPECT_TRUE(json_differences("{\"a\": 1}", "{\"a\": 1}").empty());
   const auto lines = json_differences(R"({"a": [1, {"b": 2}], "c": 3, "d": 4})",
