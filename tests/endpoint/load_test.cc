@@ -10,6 +10,7 @@
 #include "endpoint/load_summary.h"
 #include "endpoint/server_load.h"
 #include "tests/endpoint/fake_server.h"
+#include "tests/endpoint/mutated.h"
 
 namespace kv {
 namespace {
@@ -18,6 +19,7 @@ using testing::FakeAnswer;
 using testing::FakeRequest;
 using testing::FakeServer;
 using testing::message_of;
+using testing::mutated;
 using testing::ok;
 using testing::quick;
 using testing::refused;
@@ -118,6 +120,46 @@ TEST(StreamedCompletion, HostileStreamsGiveOneClearError) {
     const std::string message = message_of([&] { streamed(event(text), Dialect::kVllm); });
     EXPECT_NE(message.find(expected), std::string::npos) << text << ": " << message;
   }
+}
+
+TEST(StreamedCompletion, MutatedStreamsAreTakenOrRefused) {
+  const std::pair<Dialect, std::string> all[] = {
+      {Dialect::kVllm, vllm_stream(2, 3).pieces[0] + vllm_stream(2, 3).pieces.back()},
+      {Dialect::kOpenAi, event(R"({"choices":[{"text":"ab"}],"usage":null})") + event("[DONE]")},
+      {Dialect::kSglang,
+       event(R"({"text":"a","meta_info":{"prompt_tokens":2,"completion_tokens":1}})") +
+           event(R"({"text":"ab","meta_info":{"prompt_tokens":2,"completion_tokens":2}})")},
+      {Dialect::kLlamaServer,
+       event(R"({"content":"1","tokens":[33],"tokens_predicted":1,"tokens_evaluated":2})") +
+           event(R"({"content":"","tokens":[],"stop":true,"tokens_predicted":1})")}};
+  std::mt19937 random(20261);
+  const std::vector<int32_t> prompt = {5, 7};
+  int taken = 0, refused_streams = 0;
+  for (const auto& [dialect, stream] : all) {
+    std::string body;
+    FakeServer server([&](const FakeRequest&) { return FakeAnswer{kHead + body, true, ""}; });
+    CompletionClient client(quick(server.url(), 1), dialect, "m");
+    for (int i = 0; i < 400; ++i) {
+      body = mutated(stream, random);
+      int64_t tokens = 0;
+      try {
+        const auto arrived = [&](int64_t more) {
+          EXPECT_GT(more, 0);
+          tokens += more;
+        };
+        const StreamedCounts counts = client.stream({prompt, 3, {}, true}, arrived);
+        ASSERT_GE(counts.input_tokens, 0);
+        ASSERT_GE(counts.output_tokens, 0);
+        ASSERT_LE(tokens, 1'000'000);
+        ++taken;
+      } catch (const Error& error) {  // of the library, and it says where
+        ASSERT_NE(std::string(error.what()).find("http://127.0.0.1:"), std::string::npos) << body;
+        ++refused_streams;
+      }
+    }
+  }
+  EXPECT_GT(taken, 100);
+  EXPECT_GT(refused_streams, 200);
 }
 
 TEST(Load, AClosedLoopKeepsItsConcurrencyAndItsOrder) {
