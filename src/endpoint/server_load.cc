@@ -68,12 +68,17 @@ ServerLoad read_server_load(CompletionClient& client) {
   return out;
 }
 
-LoadWatch::LoadWatch(CompletionClient& client) : client_(client) {
+LoadWatch::LoadWatch(CompletionClient& client, std::chrono::milliseconds pause) : client_(client) {
   first_ = peaks_ = read_server_load(client_);
   if (first_.running < 0) return;  // nothing to be seen
-  thread_ = std::thread([this] {
+  thread_ = std::thread([this, pause] {
+    constexpr std::chrono::milliseconds kSlice{25};
+    auto slept = std::chrono::milliseconds::zero();
     while (!stop_) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+      std::this_thread::sleep_for(kSlice);
+      slept += kSlice;
+      if (slept < pause) continue;
+      slept = std::chrono::milliseconds::zero();
       look();
     }
   });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -27,7 +28,9 @@ std::optional<double> metric_value(std::string_view text, std::string_view metri
 /// own. A server that cannot be asked meanwhile is not watched.
 class LoadWatch {
  public:
-  explicit LoadWatch(CompletionClient& client);
+  /// Looks every `pause`: as rarely as what is wanted allows, since a look costs the server time.
+  explicit LoadWatch(CompletionClient& client,
+                     std::chrono::milliseconds pause = std::chrono::milliseconds(250));
   ~LoadWatch();
   LoadWatch(const LoadWatch&) = delete;
   LoadWatch& operator=(const LoadWatch&) = delete;
