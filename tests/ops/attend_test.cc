@@ -39,7 +39,7 @@ bool rounds_probabilities() {
   const PagedCase c(PagedCase::Options{});
   std::vector<float> out;
   const std::string name = attend(c.params(out), Device::kCpu).name;
-  return name.ends_with("/bf16_dot") || name.ends_with("/amx");
+  return name.ends_with("/bf16_dot") || name.ends_with("/" + std::string(kAmxName));
 }
 
 /// Scores of these cases stay under 40, so F32 products and sums over head_dim <= 256 terms move
@@ -148,8 +148,7 @@ TEST(AttendTargets, EveryTargetOfThisMachineRunsAndAgrees) {
     EXPECT_NE(used.name.find("/" + target + "/"), std::string::npos) << used.name;
     const bool is_bf16_dot = target == "avx3_bf16" && __builtin_cpu_is("amd");
     const std::string by = target == kAmxName ? target : is_bf16_dot ? "bf16_dot" : "f32";
-    EXPECT_TRUE(used.name.ends_with("/planes/" + by))
-        << used.name;
+    EXPECT_TRUE(used.name.ends_with("/planes/" + by)) << used.name;
     expect_close(out, ref, 4, target.c_str());
   }
   force_simd_target("");
