@@ -325,6 +325,19 @@ bool contains(const std::vector<std::string>& list, const std::string& bucket) {
   return std::ranges::find(list, bucket) != list.end();
 }
 
+/// Questions per bucket that decide `row` after `asked` did not: as many as decide if there is no
+/// loss, or, if so many were asked, as many as decide if the loss is the one observed (n grows with
+/// 1 / (margin - loss)^2), and never less than twice as many again.
+template <class Row>
+double still_required(const Row& row, int64_t asked) {
+  if (is_non_inferior(row.verdict) || row.n_required > static_cast<double>(asked)) {
+    return row.n_required;
+  }
+  const double left = row.margin + std::min(row.diff, 0.0);
+  const double twice = 2 * static_cast<double>(asked);
+  return left <= 0 ? twice : std::max(twice, row.n_required * std::pow(row.margin / left, 2));
+}
+
 }  // namespace
 
 double traffic_share(const DecideOptions& options, const std::string& bucket) {
@@ -419,8 +432,10 @@ Improvement test_improvement(const DecideOptions& options, const Comparison& com
 }
 
 double questions_required(const ArmTable& table) {
-  double n = std::max(table.overall.n_required, table.validity.n_required);
-  for (const BucketRow& row : table.buckets) n = std::max(n, row.n_required);
+  const auto buckets = static_cast<int64_t>(table.buckets.size());
+  double n = std::max(still_required(table.overall, table.overall.n / buckets),
+                      still_required(table.validity, table.validity.n / buckets));
+  for (const BucketRow& row : table.buckets) n = std::max(n, still_required(row, row.n));
   return std::ceil(n);
 }
 

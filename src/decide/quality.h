@@ -47,7 +47,7 @@ Improvement test_improvement(const DecideOptions& options, const Comparison& com
                              const std::vector<std::string>& weak);
 
 /// Questions per bucket that would make every part of Q_PASS pass at the planned power if there is
-/// no loss.
+/// no loss; for a part that so many did not decide, if its loss is the one observed.
 double questions_required(const ArmTable& table);
 
 /// "bucket 512: -1.25 points [-3.4, 0.9] at 95 %, 200 questions on 50 documents, 5 lost, 3 gained:

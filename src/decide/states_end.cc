@@ -321,7 +321,7 @@ void Machine::finish(Verdict& verdict) const {
          fmt::format(
              "with {:.0f} prompts with answers in each of the buckets {}: a quarter of them "
              "falls to each block, and {:.0f} a block decide with a power of {:.4g} if there "
-             "is no loss",
+             "is no loss (where so many were asked, if the loss is the one observed)",
              4 * verdict.n_required, fmt::join(buckets_, ", "), verdict.n_required,
              options_.plan_power)});
   } else if (verdict.n_required > 0) {
@@ -331,7 +331,8 @@ void Machine::finish(Verdict& verdict) const {
         {fmt::format("{} {} --documents {} --questions {}", commands.repeat, commands.margin,
                      documents, options_.questions_per_document),
          fmt::format("{:.0f} questions a bucket ({} documents x {}) in {}: decides with a power of "
-                     "{:.4g} if there is no loss",
+                     "{:.4g} if there is no loss (where so many were asked, if the loss is the one "
+                     "observed)",
                      verdict.n_required, documents, options_.questions_per_document,
                      fmt::join(buckets_, ", "), options_.plan_power)});
   }

@@ -11,6 +11,7 @@ void add_cell(Markup& html, const HtmlCell& cell, bool is_heading) {
   Attributes attributes;
   if (is_heading) attributes.emplace_back("scope", "row");
   if (cell.is_number) attributes.emplace_back("class", "n");
+  if (cell.is_broken) attributes.emplace_back("class", "b");
   html.open(is_heading ? "th" : "td", attributes);
   if (cell.record.empty()) {
     html.text(cell.text);

@@ -14,6 +14,7 @@ struct HtmlCell {
   std::string text;
   bool is_number = true;
   std::string record = {};  // id of a record: the cell links to it when `text` is not empty
+  bool is_broken = false;   // anywhere, where the table would be too wide: folders, files
 };
 
 /// A row; `record` makes it the target of links to that record.

@@ -78,7 +78,7 @@ table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tab
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line);
   vertical-align: top; white-space: nowrap; }
 thead th { border-bottom: 2px solid var(--line); } th { font-weight: 600; }
-.n { text-align: right; }
+.n { text-align: right; } .b { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
 tr:target, li:target { outline: 2px solid var(--mark); }
 details { margin: .75rem 0; } summary { cursor: pointer; color: var(--link); }
 pre { background: var(--panel); padding: .6rem .8rem; overflow-x: auto; font-size: .875rem;

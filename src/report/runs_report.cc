@@ -82,12 +82,12 @@ std::string runs_page(std::span<const RunRow> runs) {
     html.leaf("h1", title);
     std::vector<HtmlRow> rows;
     for (const RunRow& run : runs) {
-      rows.push_back({{{run.folder, false},
-                       {run.model.name, false},
-                       {run.prompts.source, false},
+      rows.push_back({{{run.folder, false, "", true},
+                       {run.model.name, false, "", true},
+                       {run.prompts.source, false, "", true},
                        {run.verdict->options.target, false},
                        {outcome(run), false},
-                       {run.verdict->layout.empty() ? "-" : run.verdict->layout, false},
+                       {run.verdict->layout.empty() ? "-" : run.verdict->layout, false, "", true},
                        {margin(*run.verdict)},
                        {worst_bucket(*run.verdict)},
                        {questions(*run.verdict)},

@@ -58,6 +58,33 @@ TEST(Quality, ARowHoldsWhatTheMethodSays) {
   EXPECT_TRUE(table.shift != ShiftType::kNone);
 }
 
+TEST(Quality, WhereEnoughForNoLossWereAskedTheLossObservedSaysHowManyAreNeeded) {
+  OverallRow passed;
+  passed.n = 1040;
+  passed.verdict = BucketVerdict::kNonInferior;
+  ArmTable table;
+  table.validity = passed;
+  table.buckets.resize(2);
+  for (BucketRow& row : table.buckets) {
+    row.n = 520;
+    row.verdict = BucketVerdict::kNonInferior;
+    row.n_required = 300;
+  }
+  table.overall.n = 1040;
+  table.overall.margin = 0.025;
+  table.overall.n_required = 506;
+  table.overall.diff = -0.0125;
+  EXPECT_EQ(questions_required(table), 4 * 506) << "half of the margin is left";
+  table.overall.diff = -0.001;
+  EXPECT_EQ(questions_required(table), 2 * 520);
+  table.overall.diff = -0.03;
+  EXPECT_EQ(questions_required(table), 2 * 520) << "no number shows what is not so";
+  table.overall.n_required = 600;
+  EXPECT_EQ(questions_required(table), 600) << "more than were asked";
+  table.overall = passed;
+  EXPECT_EQ(questions_required(table), 300);
+}
+
 TEST(Quality, FewDocumentsStayUnresolvedHoweverCleanTheyAre) {
   const ArmTable table = table_of({bucket_of("512", 29, 40, 0, 0)});
   EXPECT_EQ(table.buckets[0].verdict, BucketVerdict::kUnresolved);
